@@ -36,8 +36,6 @@ static const lvn_option table[] = {
         "Most bytes an attempt may print before it is ended."),
     INT("agent.recycle_after", agent.recycle_after, 0, 1e9, "0", "A warm worker is replaced after so many tasks; 0: never."),
 
-    TEXT("data.kind", data.kind, "jsonl|spider", "jsonl",
-         "`jsonl`: one task a line; `spider`: Spider's own layout (train_spider.json, dev.json, database/)."),
     PATH("data.folder", data.folder, "", "The folder that the other data paths are relative to; --data sets it."),
     TEXT("data.train", data.train, NULL, "train.jsonl", "Tasks to train on."),
     TEXT("data.val", data.val, NULL, "val.jsonl", "Tasks to validate on; the best checkpoint is chosen by these."),
@@ -47,6 +45,10 @@ static const lvn_option table[] = {
     INT("data.val_limit", data.val_limit, 0, 1e9, "0", "Use only so many tasks of each validation; 0: all."),
     INT("data.warm_limit", data.warm_limit, 0, 1e9, "0", "Use only so many tasks of the warm start, drawn by the seed; 0: all."),
     BOOL("data.with_joins", data.with_joins, "false", "Keep tasks marked `\"joins\": true`."),
+    BOOL("data.one_table", data.one_table, "false",
+         "Of tasks without a `ddl`, keep those whose gold reads one table, and show that table alone."),
+    BOOL("data.warm_new_databases", data.warm_new_databases, "false",
+         "Leave out of the warm start the databases that training or validation use."),
 
     TEXT("reward.kind", reward.kind, "sql_exec|command|agent", "sql_exec",
          "`sql_exec`: execution match with the task's gold_sql; `command`: a program; `agent`: what the agent printed."),

@@ -22,9 +22,9 @@ typedef struct lvn_train_options {
         double timeout_s;
     } agent;
     struct {
-        const char *kind, *folder, *train, *val, *val_extra, *warm;
+        const char *folder, *train, *val, *val_extra, *warm;
         int64_t train_limit, val_limit, warm_limit;
-        bool with_joins;
+        bool with_joins, one_table, warm_new_databases;
     } data;
     struct {
         const char *kind, *command;
