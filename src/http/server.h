@@ -55,7 +55,7 @@ void lvn_http_config_default(lvn_http_config *config);
 lvn_code lvn_http_open(const lvn_http_config *config, lvn_loop *loop, lvn_http_server **out, lvn_err *err) LVN_MUST_USE;
 int lvn_http_port(const lvn_http_server *server);
 
-/* `pattern` has literal segments and {name} segments, e.g. "/v1/agl/rollouts/{id}/attempts/{aid}". Literal segments win over
+/* HEAD goes to the handler of GET unless it has one of its own. `pattern` has literal segments and {name} segments, e.g. "/v1/agl/rollouts/{id}/attempts/{aid}". Literal segments win over
  * {..} ones, per method. An unknown path is answered 404, a known one with another method 405 with Allow, as
  * spec/store-api.md section 2 words them; `fallback` (may be unset) gets GETs on unknown paths instead. Before start. */
 void lvn_http_route(lvn_http_server *server, const char *method, const char *pattern, lvn_http_handler handler, void *user);
@@ -68,6 +68,8 @@ void lvn_http_close(lvn_http_server *server, int grace_ms);
 lvn_str lvn_http_header_get(const lvn_http_request *request, const char *name);
 /* The last value of a query parameter, decoded in the request's arena; absent when none. */
 lvn_str lvn_http_query_get(lvn_http_request *request, const char *name);
+/* All query parameters in order, decoded in the request's arena: for (size_t i = 0; lvn_http_query_next(r, &i, &name, &value);) */
+bool lvn_http_query_next(lvn_http_request *request, size_t *position, lvn_str *out_name, lvn_str *out_value);
 
 /* Adds a header to the answer; before respond or stream_begin. Copied. */
 void lvn_http_answer_header(lvn_http_request *request, const char *name, lvn_str value);
@@ -82,15 +84,19 @@ void lvn_http_stream_end(lvn_http_request *request);
 /* Ends a stream by closing the connection without the final chunk, so that the client sees it was cut. */
 void lvn_http_stream_abort(lvn_http_request *request);
 size_t lvn_http_stream_buffered(const lvn_http_request *request);
+/* fn runs each time all that was written has been taken by the system, until the stream ends. NULL: none. */
+void lvn_http_stream_on_drain(lvn_http_request *request, void (*fn)(void *arg), void *arg);
 
-/* Runs once on the loop when the client disconnects before the answer is complete. */
+/* Runs once on the loop when the client disconnects before the answer is complete. A client that only shut its sending side
+ * counts as disconnected, but a whole answer given afterwards is still sent to it. */
 void lvn_http_on_disconnect(lvn_http_request *request, void (*fn)(void *arg), void *arg);
 bool lvn_http_is_connected(const lvn_http_request *request);
 
 void lvn_http_hold(lvn_http_request *request);
 void lvn_http_release(lvn_http_request *request);
 
-/* Decodes %XX (and '+' as a blank when `plus_is_blank`); malformed escapes stay as they are. */
+/* Decodes %XX (and '+' as a blank when `plus_is_blank`); malformed escapes stay as they are; bytes that are not UTF-8 become
+ * U+FFFD. */
 lvn_str lvn_http_percent_decode(lvn_arena *arena, lvn_str text, bool plus_is_blank);
 
 #endif
