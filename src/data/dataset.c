@@ -108,7 +108,7 @@ static lvn_code complete_schema(lvn_arena *arena, const lvn_dataset_config *conf
         if (access(path.ptr, R_OK))
             return lvn_fail(err, LVN_NOT_FOUND, "the task's database %s: %s", path.ptr, strerror(errno));
     }
-    bool needs_ddl = !lvn_str_is_absent(path) && !lvn_json_get(task, "ddl");
+    bool needs_ddl = !lvn_str_is_absent(path) && !lvn_json_get(task, "ddl") && access(path.ptr, R_OK) == 0;
     lvn_str *tables = NULL;
     size_t count = 0;
     if (config->one_table && needs_ddl) {
