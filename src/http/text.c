@@ -2,6 +2,7 @@
  * may end up in a JSON answer. */
 #include <ctype.h>
 
+#include "base/utf8.h"
 #include "http/server.h"
 
 static int hex_value(char c)
@@ -12,38 +13,16 @@ static int hex_value(char c)
     return c >= 'a' && c <= 'f' ? c - 'a' + 10 : -1;
 }
 
-/* The length of the UTF-8 sequence at `p`, 0 when there is none. */
-static size_t sequence_length(const unsigned char *p, const unsigned char *end)
-{
-    if (*p < 0x80)
-        return 1;
-    size_t more = *p >= 0xc2 && *p < 0xe0 ? 1 : (*p & 0xf0) == 0xe0 ? 2 : *p >= 0xf0 && *p < 0xf5 ? 3 : 0;
-    if (!more || (size_t)(end - p) <= more)
-        return 0;
-    bool is_bad = (*p == 0xe0 && p[1] < 0xa0) || (*p == 0xed && p[1] > 0x9f) || (*p == 0xf0 && p[1] < 0x90) ||
-                  (*p == 0xf4 && p[1] > 0x8f);
-    for (size_t i = 1; i <= more && !is_bad; i++)
-        is_bad = (p[i] & 0xc0) != 0x80;
-    return is_bad ? 0 : more + 1;
-}
-
 static lvn_str make_utf8(lvn_arena *arena, lvn_str text)
 {
-    const unsigned char *p = (const unsigned char *)text.ptr, *end = p + text.len;
-    const unsigned char *at = p;
-    while (at < end) {
-        size_t len = sequence_length(at, end);
-        if (!len)
-            break;
-        at += len;
-    }
-    if (at == end)
+    if (lvn_utf8_is_valid(text))
         return text;
+    const char *end = text.ptr + text.len;
     char *out = lvn_arena_alloc(arena, text.len * 3 + 1);
     size_t n = 0;
-    for (at = p; at < end;) {
-        size_t len = sequence_length(at, end);
-        memcpy(out + n, len ? (const char *)at : "\xef\xbf\xbd", len ? len : 3);
+    for (const char *at = text.ptr; at < end;) {
+        size_t len = lvn_utf8_sequence(at, end);
+        memcpy(out + n, len ? at : "\xef\xbf\xbd", len ? len : 3);
         n += len ? len : 3;
         at += len ? len : 1;
     }
