@@ -105,6 +105,8 @@ static int authorise(void *unused, int action, const char *first, const char *se
     case SQLITE_RECURSIVE: return SQLITE_OK;
     case SQLITE_FUNCTION:
         return second && sqlite3_stricmp(second, "load_extension") == 0 ? SQLITE_DENY : SQLITE_OK;
+    case SQLITE_UPDATE: /* asked when json_each or pragma_... declares its columns; on a real table it can't be run */
+        return first && strcmp(first, "sqlite_master") == 0 ? SQLITE_OK : SQLITE_DENY;
     case SQLITE_PRAGMA:
         for (size_t i = 0; first && i < sizeof(pragmas) / sizeof(pragmas[0]); i++)
             if (sqlite3_stricmp(first, pragmas[i]) == 0)
