@@ -143,8 +143,9 @@ static lvn_code open_shared(lvn_runner *r, lvn_store *store, lvn_err *err)
     r->shared.store = store;
     r->shared.drain_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
     r->shared.cancel_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+    r->shared.left_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
     r->ended_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
-    if (r->shared.drain_fd < 0 || r->shared.cancel_fd < 0 || r->ended_fd < 0)
+    if (r->shared.left_fd < 0 || r->shared.drain_fd < 0 || r->shared.cancel_fd < 0 || r->ended_fd < 0)
         return lvn_fail(err, LVN_IO, "no more descriptors: %s", strerror(errno));
     if (r->config.agent.kind != LVN_AGENT_WARM)
         return LVN_OK;
@@ -237,26 +238,24 @@ void lvn_runner_cancel(lvn_runner *r)
     signal_fd(r->shared.cancel_fd);
 }
 
-/* Joins the slots; when `drain_ms` have passed first, cancels what still runs. */
-static void join_slots(lvn_runner *r, int64_t drain_ms)
+/* Waits until all slots have ended; when `drain_ms` have passed first, cancels what still runs. */
+static void await_slots(lvn_runner *r, int64_t drain_ms)
 {
-    struct timespec deadline;
-    clock_gettime(CLOCK_MONOTONIC, &deadline);
-    deadline.tv_sec += drain_ms > 0 ? drain_ms / 1000 : 0;
-    deadline.tv_nsec += drain_ms > 0 ? drain_ms % 1000 * LVN_NS_PER_MS : 0;
-    if (deadline.tv_nsec >= LVN_NS_PER_S) {
-        deadline.tv_nsec -= LVN_NS_PER_S;
-        deadline.tv_sec++;
-    }
-    for (size_t i = 0; i < r->started; i++) {
-        lvn_slot *s = &r->slots[i];
-        if (drain_ms >= 0 && pthread_clockjoin_np(s->thread, NULL, CLOCK_MONOTONIC, &deadline)) {
+    int64_t deadline = lvn_clock_monotonic_ns() + drain_ms * LVN_NS_PER_MS;
+    bool has_deadline = drain_ms > 0;
+    for (uint64_t ended = 0, more; ended < r->started;) {
+        int64_t left_ms = has_deadline ? (deadline - lvn_clock_monotonic_ns()) / LVN_NS_PER_MS + 1 : -1;
+        struct pollfd fd = {.fd = r->shared.left_fd, .events = POLLIN};
+        if (has_deadline && left_ms <= 0) {
             lvn_runner_cancel(r);
-            pthread_join(s->thread, NULL);
-        } else if (drain_ms < 0) {
-            pthread_join(s->thread, NULL);
+            has_deadline = false;
+        } else if (poll(&fd, 1, left_ms < INT32_MAX ? (int)left_ms : INT32_MAX) > 0 &&
+                   read(r->shared.left_fd, &more, sizeof(more)) == (ssize_t)sizeof(more)) {
+            ended += more;
         }
     }
+    for (size_t i = 0; i < r->started; i++)
+        pthread_join(r->slots[i].thread, NULL);
 }
 
 void lvn_runner_stop(lvn_runner *r, int64_t drain_ms)
@@ -270,7 +269,7 @@ void lvn_runner_stop(lvn_runner *r, int64_t drain_ms)
     /* The keeper wakes parked claims when it sees the drain; without one they are woken here. */
     for (size_t i = 0; i < r->started && !r->has_keeper; i++)
         lvn_slot_wake(&r->slots[i]);
-    join_slots(r, drain_ms);
+    await_slots(r, drain_ms);
     signal_fd(r->ended_fd);
     if (r->has_keeper)
         pthread_join(r->keeper, NULL);
@@ -278,8 +277,8 @@ void lvn_runner_stop(lvn_runner *r, int64_t drain_ms)
         pthread_mutex_destroy(&r->slots[i].lock);
         close(r->slots[i].wake_fd);
     }
-    int fds[] = {r->shared.drain_fd, r->shared.cancel_fd, r->ended_fd};
-    for (size_t i = 0; i < 3; i++)
+    int fds[] = {r->shared.drain_fd, r->shared.cancel_fd, r->shared.left_fd, r->ended_fd};
+    for (size_t i = 0; i < sizeof(fds) / sizeof(*fds); i++)
         if (fds[i] >= 0)
             close(fds[i]);
     lvn_shim_close(&r->shim);

@@ -41,12 +41,17 @@ static lvn_code call_store(lvn_slot *s, lvn_op *op)
     }
 }
 
+static void count_up(int event_fd)
+{
+    uint64_t one = 1;
+    while (write(event_fd, &one, sizeof(one)) < 0 && errno == EINTR)
+        ;
+}
+
 static void on_claimed(lvn_op *op)
 {
     lvn_slot *s = op->user;
-    uint64_t one = 1;
-    while (write(s->wake_fd, &one, sizeof(one)) < 0 && errno == EINTR)
-        ;
+    count_up(s->wake_fd);
 }
 
 void lvn_slot_wake(lvn_slot *s)
@@ -380,5 +385,6 @@ void *lvn_slot_run(void *arg)
     s->warm = lvn_warm_free(s->warm);
     s->arena = lvn_arena_free(s->arena);
     account_cpu(s, cpu);
+    count_up(s->shared->left_fd);
     return NULL;
 }

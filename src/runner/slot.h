@@ -17,6 +17,7 @@ typedef struct lvn_slot_shared {
     lvn_store *store;
     const char *const *warm_argv, *const *warm_env;
     int drain_fd, cancel_fd; /* readable from then on */
+    int left_fd;             /* counts the slots that have ended */
     atomic_int state;        /* lvn_slot_state, only growing */
     atomic_uint deaths;      /* agents that ended badly in a row, over all slots */
     atomic_bool is_loop_told;
