@@ -7,6 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/eventfd.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -76,7 +77,7 @@ static void *keep(void *arg)
             struct pollfd fds[] = {{.fd = is_draining ? -1 : r->shared.drain_fd, .events = POLLIN},
                                    {.fd = r->ended_fd, .events = POLLIN}};
             int64_t ms = (due - lvn_clock_monotonic_ns()) / LVN_NS_PER_MS + 1;
-            if (poll(fds, 2, (int)ms) <= 0)
+            if (poll(fds, 2, ms > 0 ? (int)ms : 0) <= 0)
                 continue;
             is_ended = fds[1].revents != 0;
             if (fds[0].revents && !is_draining) {
@@ -122,6 +123,17 @@ static lvn_code make_folder(const char *path, lvn_err *err)
     if ((mkdir(part, 0755) && errno != EEXIST) || stat(part, &st))
         return lvn_fail(err, LVN_IO, "log folder %s: %s", path, strerror(errno));
     return S_ISDIR(st.st_mode) ? LVN_OK : lvn_fail(err, LVN_IO, "log folder %s is not a folder", path);
+}
+
+/* Each agent takes four descriptors of ours. What the system gives by default is enough for some 150 of them. */
+static void raise_descriptor_limit(size_t workers)
+{
+    struct rlimit limit;
+    rlim_t wanted = 256 + 8 * (rlim_t)workers;
+    if (getrlimit(RLIMIT_NOFILE, &limit) || limit.rlim_cur >= wanted)
+        return;
+    limit.rlim_cur = wanted < limit.rlim_max ? wanted : limit.rlim_max;
+    setrlimit(RLIMIT_NOFILE, &limit);
 }
 
 /* Slots sleep in poll and must not be chosen for the program's signals. */
@@ -184,6 +196,7 @@ lvn_code lvn_runner_start(const lvn_runner_config *config, lvn_store *store, lvn
     if (code)
         return code;
     lvn_strays_adopt();
+    raise_descriptor_limit(config->workers);
     lvn_runner *r = lvn_zalloc(sizeof(*r));
     r->config = *config;
     lvn_agent_defaults(&r->config);

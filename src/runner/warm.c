@@ -270,14 +270,16 @@ lvn_code lvn_warm_await_ready(lvn_warm *w, int cancel_fd, lvn_err *err)
 
 static void feed_task(lvn_warm *w, const lvn_warm_task *task)
 {
-    char id[48];
-    int len = snprintf(id, sizeof(id), "{\"id\": %" PRId64 ", \"task\": ", ++w->next_id);
+    lvn_buf line; /* in one piece: each feed is a write */
+    lvn_buf_init(&line, LVN_BUF_NO_LIMIT);
+    lvn_buf_printf(&line, "{\"id\": %" PRId64 ", \"task\": ", ++w->next_id);
+    lvn_buf_append_str(&line, task->task);
+    lvn_buf_lit(&line, ", \"env\": ");
+    lvn_buf_append_str(&line, task->env);
+    lvn_buf_lit(&line, "}\n");
     lvn_process_reset_limit(w->process);
-    lvn_process_feed(w->process, (lvn_str){id, (size_t)len}, false);
-    lvn_process_feed(w->process, task->task, false);
-    lvn_process_feed(w->process, LVN_STR(", \"env\": "), false);
-    lvn_process_feed(w->process, task->env, false);
-    lvn_process_feed(w->process, LVN_STR("}\n"), false);
+    lvn_process_feed(w->process, lvn_buf_str(&line), false);
+    lvn_buf_done(&line);
 }
 
 static lvn_code breach(lvn_warm *w, lvn_err *err, const char *what, lvn_str line)
