@@ -11,8 +11,8 @@ static const size_t REMOVED = SIZE_MAX;
 /* FNV-1a, seeded once a process so that a peer who chooses ids cannot choose collisions, then mixed. */
 uint64_t lvn_hash_bytes(const void *bytes, size_t len)
 {
-    static _Atomic uint64_t seed;
-    uint64_t h = seed;
+    static uint64_t seed; /* touched with atomic operations only */
+    uint64_t h = __atomic_load_n(&seed, __ATOMIC_SEQ_CST);
     if (!h) {
         uint64_t fresh = lvn_id_u64() | 1;
         uint64_t expected = 0;

@@ -129,7 +129,7 @@ static void open_on_loop(void *arg)
 
 lvn_code lvn_http_open(const lvn_http_config *config, lvn_loop *loop, lvn_http_server **out, lvn_err *err)
 {
-    int fd;
+    int fd = -1;
     lvn_code code = open_socket(config, &fd, err);
     if (code)
         return code;
