@@ -1,4 +1,5 @@
-/* A scorer that is a program of the user's: started once for each answer, in a process group of its own. */
+/* A scorer that is a program of the user's: started once for each answer, in a process group of its
+ * own. */
 #include <errno.h>
 #include <fcntl.h>
 #include <math.h>
@@ -38,7 +39,8 @@ static void close_fd(int *fd)
     *fd = -1;
 }
 
-/* Ends whatever is left of the group. The leader is collected last, so that its number can't have been reused. */
+/* Ends whatever is left of the group. The leader is collected last, so that its number can't have
+ * been reused. */
 static void child_end(child *c)
 {
     siginfo_t info;
@@ -53,7 +55,8 @@ static void child_end(child *c)
     c->pid = 0;
 }
 
-static lvn_code spawn(const lvn_reward_command_config *config, int input, int output, pid_t *out_pid, lvn_err *err)
+static lvn_code spawn(const lvn_reward_command_config *config, int input, int output,
+                      pid_t *out_pid, lvn_err *err)
 {
     posix_spawn_file_actions_t actions;
     posix_spawnattr_t attributes;
@@ -66,23 +69,24 @@ static lvn_code spawn(const lvn_reward_command_config *config, int input, int ou
     if (config->directory != NULL)
         posix_spawn_file_actions_addchdir_np(&actions, config->directory);
     posix_spawnattr_init(&attributes);
-    posix_spawnattr_setflags(&attributes,
-                             POSIX_SPAWN_SETPGROUP | POSIX_SPAWN_SETSIGMASK | POSIX_SPAWN_SETSIGDEF);
+    posix_spawnattr_setflags(&attributes, POSIX_SPAWN_SETPGROUP | POSIX_SPAWN_SETSIGMASK |
+                                              POSIX_SPAWN_SETSIGDEF);
     posix_spawnattr_setsigmask(&attributes, &none);
     posix_spawnattr_setsigdefault(&attributes, &all);
     /* The library's signature takes char *, and changes nothing. */
-    const int rc = posix_spawnp(out_pid, config->argv[0], &actions, &attributes, (char *const *)(uintptr_t)config->argv,
-                                environ);
+    const int rc = posix_spawnp(out_pid, config->argv[0], &actions, &attributes,
+                                (char *const *)(uintptr_t)config->argv, environ);
     posix_spawnattr_destroy(&attributes);
     posix_spawn_file_actions_destroy(&actions);
     if (rc == 0)
         return LVN_OK;
     *out_pid = 0;
-    return lvn_fail(err, rc == ENOENT || rc == EACCES ? LVN_NOT_FOUND : LVN_IO, "scorer %s can't be started: %s",
-                    config->argv[0], strerror(rc));
+    return lvn_fail(err, rc == ENOENT || rc == EACCES ? LVN_NOT_FOUND : LVN_IO,
+                    "scorer %s can't be started: %s", config->argv[0], strerror(rc));
 }
 
-/* The ends of the pipes that are given away never are 0 to 2: they could then not be told from what they become. */
+/* The ends of the pipes that are given away never are 0 to 2: they could then not be told from what
+ * they become. */
 static int away_from_standard(int fd)
 {
     if (fd < 0 || fd > 2)
@@ -119,7 +123,8 @@ static lvn_code child_start(const lvn_reward_command_config *config, child *out,
     return LVN_OK;
 }
 
-/* Gives what it will take of `rest`; closes the pipe when all is given or it reads no more, which is its right. */
+/* Gives what it will take of `rest`; closes the pipe when all is given or it reads no more, which
+ * is its right. */
 static void feed(child *c, lvn_str *rest)
 {
     while (rest->len > 0) {
@@ -159,11 +164,12 @@ static bool drain(child *c, lvn_buf *buf)
 static bool has_ended(const child *c, siginfo_t *out)
 {
     *out = (siginfo_t){0};
-    return waitid(P_PID, (id_t)c->pid, out, WEXITED | WNOHANG | WNOWAIT) == 0 && out->si_pid == c->pid;
+    return waitid(P_PID, (id_t)c->pid, out, WEXITED | WNOHANG | WNOWAIT) == 0 &&
+           out->si_pid == c->pid;
 }
 
-static lvn_code converse(child *c, const lvn_reward_command_config *config, lvn_str line, lvn_buf *out_text,
-                         siginfo_t *out_end, lvn_err *err)
+static lvn_code converse(child *c, const lvn_reward_command_config *config, lvn_str line,
+                         lvn_buf *out_text, siginfo_t *out_end, lvn_err *err)
 {
     const int64_t timeout_ms = config->timeout_ms > 0 ? config->timeout_ms : DEFAULT_TIMEOUT_MS;
     const int64_t deadline_ns = lvn_clock_monotonic_ns() + timeout_ms * LVN_NS_PER_MS;
@@ -171,13 +177,16 @@ static lvn_code converse(child *c, const lvn_reward_command_config *config, lvn_
         /* Asked before the pipe is emptied: what an ended process wrote is in the pipe by then. */
         const bool is_over = has_ended(c, out_end);
         if (!drain(c, out_text))
-            return lvn_fail(err, LVN_TOO_LARGE, "scorer %s printed over %zu bytes", config->argv[0], out_text->max);
+            return lvn_fail(err, LVN_TOO_LARGE, "scorer %s printed over %zu bytes", config->argv[0],
+                            out_text->max);
         if (is_over)
             return LVN_OK;
         const int64_t left_ms = (deadline_ns - lvn_clock_monotonic_ns()) / LVN_NS_PER_MS;
         if (left_ms <= 0)
-            return lvn_fail(err, LVN_TIMEOUT, "scorer %s took over %lld ms", config->argv[0], (long long)timeout_ms);
-        struct pollfd fds[] = {{c->input, POLLOUT, 0}, {c->output, POLLIN, 0}, {c->pidfd, POLLIN, 0}};
+            return lvn_fail(err, LVN_TIMEOUT, "scorer %s took over %lld ms", config->argv[0],
+                            (long long)timeout_ms);
+        struct pollfd fds[] = {
+            {c->input, POLLOUT, 0}, {c->output, POLLIN, 0}, {c->pidfd, POLLIN, 0}};
         const int64_t wait_ms = c->pidfd < 0 && left_ms > TICK_MS ? TICK_MS : left_ms;
         poll(fds, 3, wait_ms > 60000 ? 60000 : (int)wait_ms);
         if (c->input >= 0 && fds[0].revents != 0)
@@ -205,8 +214,8 @@ static lvn_str last_line(lvn_str text)
     return newline ? lvn_str_from(text, (size_t)(newline + 1 - text.ptr)) : text;
 }
 
-static lvn_code read_answer(const char *name, lvn_arena *arena, lvn_str text, lvn_reward_command_result *out,
-                            lvn_err *err)
+static lvn_code read_answer(const char *name, lvn_arena *arena, lvn_str text,
+                            lvn_reward_command_result *out, lvn_err *err)
 {
     const lvn_str line = last_line(text);
     lvn_json value;
@@ -217,10 +226,13 @@ static lvn_code read_answer(const char *name, lvn_arena *arena, lvn_str text, lv
     const bool is_json = lvn_json_parse(arena, line, &value, NULL, NULL) == LVN_OK;
     if (is_json && value.kind == LVN_JSON_OBJECT)
         feedback = lvn_json_get_str(&value, "feedback", LVN_STR_ABSENT);
-    if (!is_json || !as_number(value.kind == LVN_JSON_OBJECT ? lvn_json_get(&value, "reward") : &value, &reward))
-        return lvn_fail(err, LVN_INVALID,
-                        "the last line of scorer %s is neither a number nor {\"reward\": number}: %.*s", name,
-                        line.len > 200 ? 200 : (int)line.len, line.ptr);
+    if (!is_json ||
+        !as_number(value.kind == LVN_JSON_OBJECT ? lvn_json_get(&value, "reward") : &value,
+                   &reward))
+        return lvn_fail(
+            err, LVN_INVALID,
+            "the last line of scorer %s is neither a number nor {\"reward\": number}: %.*s", name,
+            line.len > 200 ? 200 : (int)line.len, line.ptr);
     *out = (lvn_reward_command_result){reward, feedback};
     return LVN_OK;
 }
@@ -244,23 +256,26 @@ static lvn_code run(const lvn_reward_command_config *config, lvn_arena *arena, l
     lvn_code code = child_start(config, &c, err);
     if (code != LVN_OK)
         return code;
-    lvn_buf_init(&text, config->max_output_bytes > 0 ? config->max_output_bytes : DEFAULT_MAX_OUTPUT);
+    lvn_buf_init(&text,
+                 config->max_output_bytes > 0 ? config->max_output_bytes : DEFAULT_MAX_OUTPUT);
     code = converse(&c, config, line, &text, &end, err);
     child_end(&c);
     if (code == LVN_OK && end.si_code != CLD_EXITED)
-        code = lvn_fail(err, LVN_INVALID, "scorer %s was killed by signal %d", config->argv[0], end.si_status);
+        code = lvn_fail(err, LVN_INVALID, "scorer %s was killed by signal %d", config->argv[0],
+                        end.si_status);
     else if (code == LVN_OK && end.si_status != 0)
-        code = lvn_fail(err, LVN_INVALID, "scorer %s ended with exit status %d", config->argv[0], end.si_status);
+        code = lvn_fail(err, LVN_INVALID, "scorer %s ended with exit status %d", config->argv[0],
+                        end.si_status);
     if (code == LVN_OK)
         code = read_answer(config->argv[0], arena, lvn_buf_str(&text), out, err);
     lvn_buf_done(&text);
     return code;
 }
 
-/* A scorer that reads nothing makes our write raise SIGPIPE; held back in this thread and dropped, so that the process
- * need not ignore it for everyone. */
-lvn_code lvn_reward_command(const lvn_reward_command_config *config, lvn_arena *arena, lvn_str task, lvn_str output,
-                            lvn_reward_command_result *out, lvn_err *err)
+/* A scorer that reads nothing makes our write raise SIGPIPE; held back in this thread and dropped,
+ * so that the process need not ignore it for everyone. */
+lvn_code lvn_reward_command(const lvn_reward_command_config *config, lvn_arena *arena, lvn_str task,
+                            lvn_str output, lvn_reward_command_result *out, lvn_err *err)
 {
     sigset_t pipe_signal, before, pending;
     sigemptyset(&pipe_signal);
@@ -274,8 +289,9 @@ lvn_code lvn_reward_command(const lvn_reward_command_config *config, lvn_arena *
     lvn_buf_lit(&line, ", \"output\": ");
     append_on_one_line(&line, output);
     lvn_buf_lit(&line, "}\n");
-    const lvn_code code = line.has_failed ? lvn_fail(err, LVN_TOO_LARGE, "the answer is too long to be scored")
-                                          : run(config, arena, lvn_buf_str(&line), out, err);
+    const lvn_code code = line.has_failed
+                              ? lvn_fail(err, LVN_TOO_LARGE, "the answer is too long to be scored")
+                              : run(config, arena, lvn_buf_str(&line), out, err);
     lvn_buf_done(&line);
     if (!sigismember(&pending, SIGPIPE))
         while (sigtimedwait(&pipe_signal, NULL, &(struct timespec){0}) < 0 && errno == EINTR)

@@ -1,4 +1,5 @@
-/* Execution match: runs gold and prediction on a database that nothing can write to, and compares. */
+/* Execution match: runs gold and prediction on a database that nothing can write to, and compares.
+ */
 #include <stdlib.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -13,8 +14,8 @@
 
 enum {
     MAX_OPEN = 64,
-    MAX_GOLD_BYTES = 32 << 20, /* kept a database */
-    PROGRESS_OPS = 2000,       /* of SQLite's machine between looks at the clock; some 20 microseconds */
+    MAX_GOLD_BYTES = 32 << 20,
+    PROGRESS_OPS = 2000, /* of SQLite's machine between looks at the clock; some 20 microseconds */
 };
 
 typedef struct gold_entry gold_entry;
@@ -92,27 +93,32 @@ lvn_sql_scorer *lvn_sql_scorer_free(lvn_sql_scorer *scorer)
     return NULL;
 }
 
-/* Reading is allowed, with the pragmas that only describe a table; all else is refused, whatever it is. */
-static int authorise(void *unused, int action, const char *first, const char *second, const char *schema,
-                     const char *trigger)
+/* Reading is allowed, with the pragmas that only describe a table; all else is refused, whatever it
+ * is. */
+static int authorise(void *unused, int action, const char *first, const char *second,
+                     const char *schema, const char *trigger)
 {
-    static const char *const pragmas[] = {"table_info", "table_xinfo",      "index_list", "index_info",
-                                          "index_xinfo", "foreign_key_list", "table_list"};
+    static const char *const pragmas[] = {"table_info", "table_xinfo", "index_list",
+                                          "index_info", "index_xinfo", "foreign_key_list",
+                                          "table_list"};
     (void)unused, (void)schema, (void)trigger;
     switch (action) {
     case SQLITE_SELECT:
     case SQLITE_READ:
-    case SQLITE_RECURSIVE: return SQLITE_OK;
+    case SQLITE_RECURSIVE:
+        return SQLITE_OK;
     case SQLITE_FUNCTION:
         return second && sqlite3_stricmp(second, "load_extension") == 0 ? SQLITE_DENY : SQLITE_OK;
-    case SQLITE_UPDATE: /* asked when json_each or pragma_... declares its columns; on a real table it can't be run */
+    case SQLITE_UPDATE: /* asked when json_each or pragma_... declares its columns; on a real table
+                           it can't be run */
         return first && strcmp(first, "sqlite_master") == 0 ? SQLITE_OK : SQLITE_DENY;
     case SQLITE_PRAGMA:
         for (size_t i = 0; first && i < sizeof(pragmas) / sizeof(pragmas[0]); i++)
             if (sqlite3_stricmp(first, pragmas[i]) == 0)
                 return SQLITE_OK;
         return SQLITE_DENY;
-    default: return SQLITE_DENY;
+    default:
+        return SQLITE_DENY;
     }
 }
 
@@ -123,8 +129,8 @@ static int look_at_clock(void *user)
     return db->is_late;
 }
 
-/* The path as a URI. `immutable` spares the locks and works in a folder that can't be written; but it would not see
- * what is still in a write-ahead log. */
+/* The path as a URI. `immutable` spares the locks and works in a folder that can't be written; but
+ * it would not see what is still in a write-ahead log. */
 static char *database_uri(const char *path)
 {
     static const char hex[] = "0123456789ABCDEF";
@@ -160,12 +166,14 @@ static void configure(database *db, const lvn_sql_exec_config *config)
     sqlite3_db_config(db->handle, SQLITE_DBCONFIG_DQS_DDL, 1, &is_on);
     sqlite3_db_config(db->handle, SQLITE_DBCONFIG_ENABLE_LOAD_EXTENSION, 0, &is_on);
     sqlite3_limit(db->handle, SQLITE_LIMIT_ATTACHED, 0);
-    sqlite3_limit(db->handle, SQLITE_LIMIT_LENGTH, config->max_bytes > 1u << 30 ? 1 << 30 : (int)config->max_bytes);
+    sqlite3_limit(db->handle, SQLITE_LIMIT_LENGTH,
+                  config->max_bytes > 1u << 30 ? 1 << 30 : (int)config->max_bytes);
     sqlite3_set_authorizer(db->handle, authorise, NULL);
     sqlite3_progress_handler(db->handle, PROGRESS_OPS, look_at_clock, db);
 }
 
-static lvn_code database_open(const lvn_sql_exec_config *config, const char *path, database **out, lvn_err *err)
+static lvn_code database_open(const lvn_sql_exec_config *config, const char *path, database **out,
+                              lvn_err *err)
 {
     struct stat file;
     if (stat(path, &file) != 0)
@@ -178,7 +186,8 @@ static lvn_code database_open(const lvn_sql_exec_config *config, const char *pat
     const int rc = sqlite3_open_v2(uri, &db->handle, flags, NULL);
     free(uri);
     if (rc != SQLITE_OK) {
-        const lvn_code code = lvn_fail(err, LVN_IO, "%s can't be opened: %s", path, sqlite3_errstr(rc));
+        const lvn_code code =
+            lvn_fail(err, LVN_IO, "%s can't be opened: %s", path, sqlite3_errstr(rc));
         database_close(db);
         return code;
     }
@@ -187,7 +196,8 @@ static lvn_code database_open(const lvn_sql_exec_config *config, const char *pat
     return LVN_OK;
 }
 
-/* The open database, moved to the front; the one that was used longest ago goes when there are too many. */
+/* The open database, moved to the front; the one that was used longest ago goes when there are too
+ * many. */
 static lvn_code use_database(lvn_sql_scorer *scorer, const char *path, database **out, lvn_err *err)
 {
     database **link = &scorer->databases, **last = NULL;
@@ -210,7 +220,20 @@ static lvn_code use_database(lvn_sql_scorer *scorer, const char *path, database 
     return LVN_OK;
 }
 
-/* What SQLite left unread, without white space and comments: Python refuses to run a text with anything there. */
+/* Makes room for gold results before one more is computed. */
+static void limit_golds(lvn_sql_scorer *scorer)
+{
+    size_t bytes = 0;
+    for (const database *db = scorer->databases; db != NULL; db = db->next)
+        bytes += db->gold_bytes;
+    if (bytes <= MAX_GOLD_BYTES)
+        return;
+    for (database *db = scorer->databases; db != NULL; db = db->next)
+        forget_golds(db);
+}
+
+/* What SQLite left unread, without white space and comments: Python refuses to run a text with
+ * anything there. */
 static bool has_more(const char *tail, const char *end)
 {
     while (tail < end) {
@@ -233,7 +256,8 @@ static lvn_code sqlite_failure(database *db, const lvn_sql_exec_config *config, 
 {
     const int rc = sqlite3_errcode(db->handle);
     if (db->is_late)
-        return lvn_fail(err, LVN_TIMEOUT, "over the time limit of %lld ms", (long long)config->time_limit_ms);
+        return lvn_fail(err, LVN_TIMEOUT, "over the time limit of %lld ms",
+                        (long long)config->time_limit_ms);
     if (rc == SQLITE_AUTH)
         return lvn_fail(err, LVN_INVALID, "not allowed: the query may only read this database (%s)",
                         sqlite3_errmsg(db->handle));
@@ -245,9 +269,10 @@ static void statement_cleanup(sqlite3_stmt **statement)
     sqlite3_finalize(*statement);
 }
 
-/* Compiles one statement under Python's rules. NULL in *out: there is nothing to run (only comments), and no rows. */
-static lvn_code compile(database *db, const lvn_sql_exec_config *config, lvn_str query, sqlite3_stmt **out,
-                        lvn_err *err)
+/* Compiles one statement under Python's rules. NULL in *out: there is nothing to run (only
+ * comments), and no rows. */
+static lvn_code compile(database *db, const lvn_sql_exec_config *config, lvn_str query,
+                        sqlite3_stmt **out, lvn_err *err)
 {
     const char *tail = NULL;
     db->deadline_ns = lvn_clock_monotonic_ns() + config->time_limit_ms * LVN_NS_PER_MS;
@@ -262,8 +287,9 @@ static lvn_code compile(database *db, const lvn_sql_exec_config *config, lvn_str
     if (has_more(tail, query.ptr + query.len))
         return lvn_fail(err, LVN_INVALID, "You can only execute one statement at a time.");
     if (*out != NULL && sqlite3_bind_parameter_count(*out) > 0)
-        return lvn_fail(err, LVN_INVALID, "the query has a parameter (%s) that nothing gives a value to",
-                        sqlite3_bind_parameter_name(*out, 1) ? sqlite3_bind_parameter_name(*out, 1) : "?");
+        return lvn_fail(
+            err, LVN_INVALID, "the query has a parameter (%s) that nothing gives a value to",
+            sqlite3_bind_parameter_name(*out, 1) ? sqlite3_bind_parameter_name(*out, 1) : "?");
     return LVN_OK;
 }
 
@@ -273,7 +299,8 @@ static lvn_str valid_utf8(lvn_arena *scratch, lvn_str text)
     uint32_t code;
     size_t good = 0;
     const unsigned char *p = (const unsigned char *)text.ptr;
-    for (size_t n; good < text.len && (n = lvn_sql_utf8_length(p + good, text.len - good, &code)) > 0;)
+    for (size_t n;
+         good < text.len && (n = lvn_sql_utf8_length(p + good, text.len - good, &code)) > 0;)
         good += n;
     if (good == text.len)
         return text;
@@ -302,12 +329,15 @@ static bool read_value(sqlite3_stmt *statement, int column, lvn_arena *scratch, 
         out->type = LVN_SQL_FLOAT;
         out->number = sqlite3_column_double(statement, column);
         return true;
-    case SQLITE_NULL: return true;
-    default: break;
+    case SQLITE_NULL:
+        return true;
+    default:
+        break;
     }
     out->type = sqlite3_column_type(statement, column) == SQLITE_TEXT ? LVN_SQL_TEXT : LVN_SQL_BLOB;
-    const char *bytes = out->type == LVN_SQL_TEXT ? (const char *)sqlite3_column_text(statement, column)
-                                                  : sqlite3_column_blob(statement, column);
+    const char *bytes = out->type == LVN_SQL_TEXT
+                            ? (const char *)sqlite3_column_text(statement, column)
+                            : sqlite3_column_blob(statement, column);
     const size_t length = (size_t)sqlite3_column_bytes(statement, column);
     if (bytes == NULL && length > 0)
         return false;
@@ -318,8 +348,10 @@ static bool read_value(sqlite3_stmt *statement, int column, lvn_arena *scratch, 
 }
 
 /* Calls `take` with each row until it says false. */
-static lvn_code for_each_row(database *db, const lvn_sql_exec_config *config, sqlite3_stmt *statement,
-                             bool (*take)(void *user, const lvn_sql_value *row), void *user, lvn_err *err)
+static lvn_code for_each_row(database *db, const lvn_sql_exec_config *config,
+                             sqlite3_stmt *statement,
+                             bool (*take)(void *user, const lvn_sql_value *row), void *user,
+                             lvn_err *err)
 {
     LVN_CLEANUP(lvn_arena_cleanup) lvn_arena *arena = lvn_arena_new(0);
     LVN_CLEANUP(lvn_arena_cleanup) lvn_arena *scratch = lvn_arena_new(0);
@@ -355,9 +387,10 @@ static bool take_gold_row(void *user, const lvn_sql_value *row)
     return !taker->is_too_large;
 }
 
-/* The gold's result, from before or run now. It belongs to the database and lives until the next call. */
-static lvn_code get_gold(database *db, const lvn_sql_exec_config *config, lvn_str query, lvn_sql_gold **out,
-                         lvn_err *err)
+/* The gold's result, from before or run now. It belongs to the database and lives until the next
+ * call. */
+static lvn_code get_gold(database *db, const lvn_sql_exec_config *config, lvn_str query,
+                         lvn_sql_gold **out, lvn_err *err)
 {
     const gold_entry *known = lvn_map_get(&db->golds, query);
     if (known != NULL) {
@@ -372,14 +405,12 @@ static lvn_code get_gold(database *db, const lvn_sql_exec_config *config, lvn_st
     if (statement != NULL)
         code = for_each_row(db, config, statement, take_gold_row, &taker, err);
     if (code == LVN_OK && taker.is_too_large)
-        code = lvn_fail(err, LVN_TOO_LARGE, "the result has over %zu rows or %zu bytes", config->max_rows,
-                        config->max_bytes);
+        code = lvn_fail(err, LVN_TOO_LARGE, "the result has over %zu rows or %zu bytes",
+                        config->max_rows, config->max_bytes);
     if (code != LVN_OK) {
         lvn_sql_gold_free(taker.gold);
         return code;
     }
-    if (db->gold_bytes > MAX_GOLD_BYTES)
-        forget_golds(db);
     gold_entry *entry = lvn_zalloc(sizeof(*entry));
     char *text = lvn_alloc(query.len + 1);
     memcpy(text, query.ptr, query.len);
@@ -404,8 +435,9 @@ static bool take_answer_row(void *user, const lvn_sql_value *row)
     return !taker->is_different;
 }
 
-static lvn_code compare(database *db, const lvn_sql_exec_config *config, lvn_str query, const lvn_sql_gold *gold,
-                        bool order_matters, double *out_score, lvn_err *err)
+static lvn_code compare(database *db, const lvn_sql_exec_config *config, lvn_str query,
+                        const lvn_sql_gold *gold, bool order_matters, double *out_score,
+                        lvn_err *err)
 {
     LVN_CLEANUP(statement_cleanup) sqlite3_stmt *statement = NULL;
     lvn_code code = compile(db, config, query, &statement, err);
@@ -443,8 +475,8 @@ static void say_why(lvn_sql_exec_result *out, const lvn_err *why)
     }
 }
 
-lvn_code lvn_sql_scorer_score(lvn_sql_scorer *scorer, const char *sqlite_path, lvn_str pred, lvn_str gold,
-                              lvn_sql_exec_result *out, lvn_err *err)
+lvn_code lvn_sql_scorer_score(lvn_sql_scorer *scorer, const char *sqlite_path, lvn_str pred,
+                              lvn_str gold, lvn_sql_exec_result *out, lvn_err *err)
 {
     LVN_CLEANUP(lvn_arena_cleanup) lvn_arena *arena = lvn_arena_new(0);
     const lvn_sql_exec_config *config = &scorer->config;
@@ -452,6 +484,7 @@ lvn_code lvn_sql_scorer_score(lvn_sql_scorer *scorer, const char *sqlite_path, l
     const lvn_code opened = use_database(scorer, sqlite_path, &db, err);
     if (opened != LVN_OK)
         return opened;
+    limit_golds(scorer);
     *out = (lvn_sql_exec_result){0};
     lvn_err why = {0};
     lvn_str text;
@@ -464,7 +497,8 @@ lvn_code lvn_sql_scorer_score(lvn_sql_scorer *scorer, const char *sqlite_path, l
     if (code == LVN_OK)
         code = lvn_sql_text_prepare(arena, pred, config->keep_distinct, &text, &why);
     if (code == LVN_OK)
-        code = compare(db, config, lvn_sql_text_fix_year(arena, text), expected, order_matters, &out->score, &why);
+        code = compare(db, config, lvn_sql_text_fix_year(arena, text), expected, order_matters,
+                       &out->score, &why);
     if (code != LVN_OK) {
         out->timed_out = code == LVN_TIMEOUT && !out->gold_failed;
         say_why(out, &why);
@@ -472,8 +506,8 @@ lvn_code lvn_sql_scorer_score(lvn_sql_scorer *scorer, const char *sqlite_path, l
     return LVN_OK;
 }
 
-lvn_code lvn_reward_sql_exec(const lvn_sql_exec_config *config, const char *sqlite_path, lvn_str pred, lvn_str gold,
-                             lvn_sql_exec_result *out, lvn_err *err)
+lvn_code lvn_reward_sql_exec(const lvn_sql_exec_config *config, const char *sqlite_path,
+                             lvn_str pred, lvn_str gold, lvn_sql_exec_result *out, lvn_err *err)
 {
     lvn_sql_scorer *scorer = lvn_sql_scorer_new(config);
     const lvn_code code = lvn_sql_scorer_score(scorer, sqlite_path, pred, gold, out, err);

@@ -1,6 +1,7 @@
-/* Tokens of a query, with exactly the boundaries that Python's sqlparse 0.6.1 finds. Only what decides two questions is
- * told apart: which words are DISTINCT, and where the first statement ends. Rules are tried in sqlparse's order; where
- * one of its regular expressions backtracks, the comment says how that is reproduced. */
+/* Tokens of a query, with exactly the boundaries that Python's sqlparse 0.6.1 finds. Only what
+ * decides two questions is told apart: which words are DISTINCT, and where the first statement
+ * ends. Rules are tried in sqlparse's order; where one of its regular expressions backtracks, the
+ * comment says how that is reproduced. */
 #include "reward/sql_text.h"
 #include "reward/word_ranges.h"
 
@@ -13,32 +14,36 @@ struct lvn_sql_lexer {
     lvn_sql_codes text;
     size_t position;
     ptrdiff_t *quote_end[QUOTES]; /* made at first need, see quoted_end() */
-    bool has_no_comment_end;      /* a search for the end of a comment failed: no later one can succeed */
+    bool has_no_comment_end;      /* a search for one failed: no later search can succeed */
 };
 
-static const char *const join_words[] = {"LEFT |RIGHT |FULL |", "INNER |OUTER |STRAIGHT |", "JOIN", NULL};
+static const char *const join_words[] = {"LEFT |RIGHT |FULL |", "INNER |OUTER |STRAIGHT |", "JOIN",
+                                         NULL};
 static const char *const cross_words[] = {"CROSS |NATURAL |", "JOIN", NULL};
 static const char *const end_words[] = {"END", " IF| LOOP| WHILE| FOR| CASE|", NULL};
 static const char *const if_words[] = {"IF ", "NOT |", "EXISTS", NULL};
 static const char *const order_words[] = {"ASC|DESC", " NULLS FIRST| NULLS LAST|", NULL};
 static const char *const create_words[] = {"CREATE", " OR REPLACE|", NULL};
-static const char *const pair_words[] = {"NOT NULL|NULLS FIRST|NULLS LAST|UNION ALL|DOUBLE PRECISION|GROUP BY|"
-                                         "ORDER BY|PRIMARY KEY|HANDLER FOR", NULL};
-static const char *const lateral_words[] = {"LATERAL VIEW ", "EXPLODE|INLINE|PARSE_URL_TUPLE|POSEXPLODE|STACK", NULL};
+static const char *const pair_words[] = {
+    "NOT NULL|NULLS FIRST|NULLS LAST|UNION ALL|DOUBLE PRECISION|GROUP BY|"
+    "ORDER BY|PRIMARY KEY|HANDLER FOR",
+    NULL};
+static const char *const lateral_words[] = {
+    "LATERAL VIEW ", "EXPLODE|INLINE|PARSE_URL_TUPLE|POSEXPLODE|STACK", NULL};
 static const char *const like_words[] = {"NOT |", "LIKE|ILIKE|RLIKE", NULL};
 static const char *const regexp_words[] = {"NOT |", "REGEXP", " BINARY|", NULL};
 static const char *const zone_words[] = {"AT |WITH' ", "TIME ", "ZONE ", NULL};
 static const char *const plain_words[] = {"CASE|IN|VALUES|USING|FROM|AS", NULL};
 
-/* Tokens of several words. Each string is a slot: alternatives in order, an empty one makes it optional, a space stands
- * for any white space. A word boundary must follow the last. */
+/* Tokens of several words. Each string is a slot: alternatives in order, an empty one makes it
+ * optional, a space stands for any white space. A word boundary must follow the last. */
 static const struct {
     const char *const *slots;
     lvn_sql_kind kind;
 } phrases[] = {
-    {join_words, LVN_SQL_OTHER},    {cross_words, LVN_SQL_OTHER}, {end_words, LVN_SQL_KEYWORD},
-    {if_words, LVN_SQL_OTHER},      {order_words, LVN_SQL_OTHER}, {create_words, LVN_SQL_CREATE},
-    {pair_words, LVN_SQL_OTHER},    {lateral_words, LVN_SQL_OTHER}, {like_words, LVN_SQL_OTHER},
+    {join_words, LVN_SQL_OTHER},   {cross_words, LVN_SQL_OTHER},   {end_words, LVN_SQL_KEYWORD},
+    {if_words, LVN_SQL_OTHER},     {order_words, LVN_SQL_OTHER},   {create_words, LVN_SQL_CREATE},
+    {pair_words, LVN_SQL_OTHER},   {lateral_words, LVN_SQL_OTHER}, {like_words, LVN_SQL_OTHER},
     {regexp_words, LVN_SQL_OTHER},
 };
 
@@ -57,7 +62,8 @@ static bool in_ranges(const lvn_code_range *ranges, size_t count, uint32_t code)
 
 static bool is_digit(uint32_t code)
 {
-    return code < 0x80 ? code >= '0' && code <= '9' : in_ranges(lvn_digit_ranges, lvn_digit_ranges_count, code);
+    return code < 0x80 ? code >= '0' && code <= '9'
+                       : in_ranges(lvn_digit_ranges, lvn_digit_ranges_count, code);
 }
 
 static bool is_ascii_letter(uint32_t code)
@@ -77,15 +83,15 @@ static bool is_letter(uint32_t code)
 {
     if (code < 0x80)
         return is_ascii_letter(code);
-    return (code >= 0xc0 && code <= 0xdc) || (code >= 0xe0 && code <= 0xfc && code != 0xf7) || code == 0x130 ||
-           code == 0x131 || code == 0x17f || code == 0x212a || code == 0x212b;
+    return (code >= 0xc0 && code <= 0xdc) || (code >= 0xe0 && code <= 0xfc && code != 0xf7) ||
+           code == 0x130 || code == 0x131 || code == 0x17f || code == 0x212a || code == 0x212b;
 }
 
 bool lvn_sql_is_space(uint32_t code)
 {
-    return (code >= 0x9 && code <= 0xd) || (code >= 0x1c && code <= 0x20) || code == 0x85 || code == 0xa0 ||
-           code == 0x1680 || (code >= 0x2000 && code <= 0x200a) || code == 0x2028 || code == 0x2029 ||
-           code == 0x202f || code == 0x205f || code == 0x3000;
+    return (code >= 0x9 && code <= 0xd) || (code >= 0x1c && code <= 0x20) || code == 0x85 ||
+           code == 0xa0 || code == 0x1680 || (code >= 0x2000 && code <= 0x200a) || code == 0x2028 ||
+           code == 0x2029 || code == 0x202f || code == 0x205f || code == 0x3000;
 }
 
 uint32_t lvn_sql_upper(uint32_t code)
@@ -104,7 +110,11 @@ static uint32_t fold(uint32_t code)
 size_t lvn_sql_utf8_length(const unsigned char *p, size_t left, uint32_t *out_code)
 {
     static const uint32_t least[] = {0, 0, 0x80, 0x800, 0x10000};
-    const size_t length = p[0] < 0x80 ? 1 : p[0] >= 0xf0 ? 4 : p[0] >= 0xe0 ? 3 : p[0] >= 0xc2 ? 2 : 0;
+    const size_t length = p[0] < 0x80    ? 1
+                          : p[0] >= 0xf0 ? 4
+                          : p[0] >= 0xe0 ? 3
+                          : p[0] >= 0xc2 ? 2
+                                         : 0;
     uint32_t code = length == 1 ? p[0] : length ? p[0] & (0x7fu >> length) : 0;
     if (length == 0 || length > left)
         return 0;
@@ -113,7 +123,8 @@ size_t lvn_sql_utf8_length(const unsigned char *p, size_t left, uint32_t *out_co
             return 0;
         code = code << 6 | (p[i] & 0x3f);
     }
-    if (length > 1 && (code < least[length] || code > 0x10ffff || (code >= 0xd800 && code <= 0xdfff)))
+    if (length > 1 &&
+        (code < least[length] || code > 0x10ffff || (code >= 0xd800 && code <= 0xdfff)))
         return 0;
     *out_code = code;
     return length;
@@ -125,7 +136,8 @@ lvn_sql_codes lvn_sql_codes_of(lvn_arena *arena, lvn_str text)
     size_t *offset = lvn_arena_array(arena, text.len + 1, sizeof(*offset));
     size_t count = 0;
     for (size_t i = 0; i < text.len; count++) {
-        size_t length = lvn_sql_utf8_length((const unsigned char *)text.ptr + i, text.len - i, &code[count]);
+        size_t length =
+            lvn_sql_utf8_length((const unsigned char *)text.ptr + i, text.len - i, &code[count]);
         if (length == 0) {
             code[count] = LVN_CODE_INVALID;
             length = 1;
@@ -180,9 +192,9 @@ static size_t skip_digits(const lvn_sql_lexer *lexer, size_t i)
     return i;
 }
 
-/* Where the quoted text whose inside begins at `inside` ends, or NO_MATCH. The pattern is (QQ|\Q|[^Q])*Q, first
- * alternative first (no \Q for ` and ´). Backtracking is replaced by a table filled from the right: end[i] is the
- * match of the rest of the pattern at i. */
+/* Where the quoted text whose inside begins at `inside` ends, or NO_MATCH. The pattern is
+ * (QQ|\Q|[^Q])*Q, first alternative first (no \Q for ` and ´). Backtracking is replaced by a table
+ * filled from the right: end[i] is the match of the rest of the pattern at i. */
 static ptrdiff_t quoted_end(lvn_sql_lexer *lexer, int quote, size_t inside)
 {
     const size_t count = lexer->text.count;
@@ -203,7 +215,8 @@ static ptrdiff_t quoted_end(lvn_sql_lexer *lexer, int quote, size_t inside)
     return inside <= count ? end[inside] : NO_MATCH;
 }
 
-/* One slot: the end of the first alternative from `*alternative` on that matches at `i`, or NO_SLOT when none does.
+/* One slot: the end of the first alternative from `*alternative` on that matches at `i`, or NO_SLOT
+ * when none does.
  * `*alternative` moves behind what was tried; NULL when nothing is left. */
 static size_t match_alternative(const lvn_sql_lexer *lexer, const char **alternative, size_t i)
 {
@@ -230,14 +243,16 @@ static size_t match_alternative(const lvn_sql_lexer *lexer, const char **alterna
 }
 
 /* The end of a phrase at `i`; 0 when it does not match. */
-static size_t match_slots(const lvn_sql_lexer *lexer, const char *const *slots, size_t i, bool needs_boundary)
+static size_t match_slots(const lvn_sql_lexer *lexer, const char *const *slots, size_t i,
+                          bool needs_boundary)
 {
     if (*slots == NULL)
         return needs_boundary && is_word_at(lexer, i) ? 0 : i;
     const char *alternative = *slots;
     while (alternative != NULL) {
         const size_t end = match_alternative(lexer, &alternative, i);
-        const size_t whole = end == NO_SLOT ? 0 : match_slots(lexer, slots + 1, end, needs_boundary);
+        const size_t whole =
+            end == NO_SLOT ? 0 : match_slots(lexer, slots + 1, end, needs_boundary);
         if (whole > 0)
             return whole;
     }
@@ -246,8 +261,9 @@ static size_t match_slots(const lvn_sql_lexer *lexer, const char *const *slots, 
 
 static bool is_keyword(const lvn_sql_lexer *lexer, size_t start, size_t end)
 {
-    static const char *const words[] = {"BEGIN", "DECLARE", "FOR", "WHILE", "LOOP", "DO", "IF", "CASE", "END", "GO",
-                                        "TRANSACTION", "WORK", "DEFERRED", "IMMEDIATE", "EXCLUSIVE"};
+    static const char *const words[] = {
+        "BEGIN", "DECLARE", "FOR",         "WHILE", "LOOP",     "DO",        "IF",       "CASE",
+        "END",   "GO",      "TRANSACTION", "WORK",  "DEFERRED", "IMMEDIATE", "EXCLUSIVE"};
     for (size_t w = 0; w < sizeof(words) / sizeof(words[0]); w++) {
         size_t i = start;
         const char *p = words[w];
@@ -317,7 +333,8 @@ static bool lex_blank(lvn_sql_lexer *lexer, lvn_sql_token *out)
     const uint32_t c = at(lexer, i), next = at(lexer, i + 1);
     if (finish(out, LVN_SQL_OTHER, dollar_span(lexer, i)))
         return true;
-    if (finish(out, at(lexer, i + 2) == '+' ? LVN_SQL_COMMENT_HINT : LVN_SQL_COMMENT_MULTI, comment_span(lexer, i)))
+    if (finish(out, at(lexer, i + 2) == '+' ? LVN_SQL_COMMENT_HINT : LVN_SQL_COMMENT_MULTI,
+               comment_span(lexer, i)))
         return true;
     if ((c == '-' && next == '-') || (c == '#' && next == ' ')) {
         size_t end = i + 2;
@@ -325,7 +342,8 @@ static bool lex_blank(lvn_sql_lexer *lexer, lvn_sql_token *out)
             end++;
         if (end < lexer->text.count)
             end = newline_end(lexer, end);
-        return finish(out, at(lexer, i + 2) == '+' ? LVN_SQL_COMMENT_HINT : LVN_SQL_COMMENT_SINGLE, end);
+        return finish(out, at(lexer, i + 2) == '+' ? LVN_SQL_COMMENT_HINT : LVN_SQL_COMMENT_SINGLE,
+                      end);
     }
     if (finish(out, LVN_SQL_NEWLINE, newline_end(lexer, i)))
         return true;
@@ -402,8 +420,8 @@ static size_t float_with_exponent(const lvn_sql_lexer *lexer, size_t digits)
     return end > exponent ? end : 0;
 }
 
-/* Numbers without an exponent may not run into a letter or '_'; the patterns then give back their last digit where they
- * have one to spare, which a word made of digits and letters takes over. */
+/* Numbers without an exponent may not run into a letter or '_'; the patterns then give back their
+ * last digit where they have one to spare, which a word made of digits and letters takes over. */
 static size_t plain_number(const lvn_sql_lexer *lexer, size_t digits)
 {
     const size_t whole = skip_digits(lexer, digits);
@@ -427,7 +445,8 @@ static bool lex_number(lvn_sql_lexer *lexer, lvn_sql_token *out)
 {
     const size_t i = out->start;
     const size_t digits = at(lexer, i) == '-' ? i + 1 : i;
-    if (at(lexer, digits) == '0' && fold(at(lexer, digits + 1)) == 'X' && is_hex(at(lexer, digits + 2))) {
+    if (at(lexer, digits) == '0' && fold(at(lexer, digits + 1)) == 'X' &&
+        is_hex(at(lexer, digits + 2))) {
         size_t end = digits + 2;
         while (end < lexer->text.count && is_hex(at(lexer, end)))
             end++;
@@ -445,7 +464,8 @@ static bool lex_quoted(lvn_sql_lexer *lexer, lvn_sql_token *out)
         const ptrdiff_t end = quoted_end(lexer, c == '\'' ? 0 : 1, i + 1);
         return end != NO_MATCH && finish(out, LVN_SQL_OTHER, (size_t)end);
     }
-    if (c != '[' || (i > 0 && (is_word_at(lexer, i - 1) || at(lexer, i - 1) == ']' || at(lexer, i - 1) == ')')))
+    if (c != '[' ||
+        (i > 0 && (is_word_at(lexer, i - 1) || at(lexer, i - 1) == ']' || at(lexer, i - 1) == ')')))
         return false;
     size_t end = i + 1;
     while (end < lexer->text.count && at(lexer, end) != ']' && at(lexer, end) != '[')
@@ -482,7 +502,8 @@ static bool lex_word(lvn_sql_lexer *lexer, lvn_sql_token *out)
     for (size_t p = 0; p < sizeof(phrases) / sizeof(phrases[0]); p++)
         if (finish(out, phrases[p].kind, match_slots(lexer, phrases[p].slots, i, true)))
             return true;
-    if (finish(out, LVN_SQL_KEYWORD, go_end(lexer, i)) || finish(out, LVN_SQL_OTHER, zone_end(lexer, i)))
+    if (finish(out, LVN_SQL_KEYWORD, go_end(lexer, i)) ||
+        finish(out, LVN_SQL_OTHER, zone_end(lexer, i)))
         return true;
     size_t end = i + 1;
     while (is_word_at(lexer, end) || at(lexer, end) == '$' || at(lexer, end) == '#')
@@ -510,7 +531,8 @@ static void lex_operator(lvn_sql_lexer *lexer, lvn_sql_token *out)
         finish(out, LVN_SQL_PUNCTUATION, i + 1);
     } else if ((c == '-' || c == '#') && next == '>') {
         finish(out, LVN_SQL_OTHER, at(lexer, i + 2) == '>' ? i + 3 : i + 2);
-    } else if ((c == '@' && next == '>') || (c == '<' && next == '@') || (c == '#' && next == '-')) {
+    } else if ((c == '@' && next == '>') || (c == '<' && next == '@') ||
+               (c == '#' && next == '-')) {
         finish(out, LVN_SQL_OTHER, i + 2);
     } else if (c == '-') {
         finish(out, LVN_SQL_OTHER, i + 1);
@@ -528,8 +550,9 @@ bool lvn_sql_lexer_next(lvn_sql_lexer *lexer, lvn_sql_token *out)
     if (!lex_blank(lexer, out) && !lex_mark(lexer, out)) {
         const size_t plain = match_slots(lexer, plain_words, out->start, true);
         const bool is_case = plain == out->start + 4 && fold(at(lexer, out->start)) == 'C';
-        if (!finish(out, is_case ? LVN_SQL_KEYWORD : LVN_SQL_OTHER, plain) && !lex_name(lexer, out) &&
-            !lex_number(lexer, out) && !lex_quoted(lexer, out) && !lex_word(lexer, out))
+        if (!finish(out, is_case ? LVN_SQL_KEYWORD : LVN_SQL_OTHER, plain) &&
+            !lex_name(lexer, out) && !lex_number(lexer, out) && !lex_quoted(lexer, out) &&
+            !lex_word(lexer, out))
             lex_operator(lexer, out);
     }
     lexer->position = out->end;

@@ -1,9 +1,10 @@
 /* Values, and whether two results are the same under some order of the columns.
  *
- * Every distinct value of the gold gets a number, so a cell is one integer and most predictions fail at the first value
- * that the gold does not have. When order matters, columns are independent of each other and are paired off one by one.
- * When it does not, columns are assigned by backtracking: after each step the multisets of row prefixes must agree,
- * which is checked by a sum of hashes and, at the end, exactly. */
+ * Every distinct value of the gold gets a number, so a cell is one integer and most predictions
+ * fail at the first value that the gold does not have. When order matters, columns are independent
+ * of each other and are paired off one by one. When it does not, columns are assigned by
+ * backtracking: after each step the multisets of row prefixes must agree, which is checked by a sum
+ * of hashes and, at the end, exactly. */
 #include "reward/sql_result.h"
 
 #include <math.h>
@@ -67,11 +68,18 @@ static uint64_t hash_value(const lvn_sql_value *value)
 {
     uint64_t bits = 0;
     switch (value->type) {
-    case LVN_SQL_NULL: break;
-    case LVN_SQL_INT: bits = (uint64_t)value->integer; break;
-    case LVN_SQL_FLOAT: memcpy(&bits, &value->number, sizeof(bits)); break;
+    case LVN_SQL_NULL:
+        break;
+    case LVN_SQL_INT:
+        bits = (uint64_t)value->integer;
+        break;
+    case LVN_SQL_FLOAT:
+        memcpy(&bits, &value->number, sizeof(bits));
+        break;
     case LVN_SQL_TEXT:
-    case LVN_SQL_BLOB: bits = lvn_hash_bytes(value->bytes.ptr, value->bytes.len); break;
+    case LVN_SQL_BLOB:
+        bits = lvn_hash_bytes(value->bytes.ptr, value->bytes.len);
+        break;
     }
     return mix(bits + (uint64_t)value->type * UINT64_C(0x9e3779b97f4a7c15));
 }
@@ -81,9 +89,12 @@ static bool is_same(const lvn_sql_value *a, const lvn_sql_value *b)
     if (a->type != b->type)
         return false;
     switch (a->type) {
-    case LVN_SQL_NULL: return true;
-    case LVN_SQL_INT: return a->integer == b->integer;
-    case LVN_SQL_FLOAT: return memcmp(&a->number, &b->number, sizeof(a->number)) == 0;
+    case LVN_SQL_NULL:
+        return true;
+    case LVN_SQL_INT:
+        return a->integer == b->integer;
+    case LVN_SQL_FLOAT:
+        return memcmp(&a->number, &b->number, sizeof(a->number)) == 0;
     case LVN_SQL_TEXT:
     case LVN_SQL_BLOB:
         return a->bytes.len == b->bytes.len &&
@@ -221,9 +232,10 @@ bool lvn_sql_answer_add_row(lvn_sql_answer *answer, const lvn_sql_value *row, si
     return true;
 }
 
-/* The official scorer first sorts each row by str(value) + str(type(value)) and compares the sorted rows. Where 10 and
- * 10.0 meet, they may sort to different places, and results that are equal otherwise are rejected: (10, 100) is not
- * (10.0, 100.0). Without such a pair the step rejects nothing that the full comparison would accept. */
+/* The official scorer first sorts each row by str(value) + str(type(value)) and compares the sorted
+ * rows. Where 10 and 10.0 meet, they may sort to different places, and results that are equal
+ * otherwise are rejected: (10, 100) is not (10.0, 100.0). Without such a pair the step rejects
+ * nothing that the full comparison would accept. */
 typedef struct sort_key {
     uint32_t cell;
     lvn_str text;
@@ -231,7 +243,8 @@ typedef struct sort_key {
 
 static void append_blob_repr(lvn_buf *buf, lvn_str bytes)
 {
-    const bool uses_double = memchr(bytes.ptr, '\'', bytes.len) && !memchr(bytes.ptr, '"', bytes.len);
+    const bool uses_double =
+        memchr(bytes.ptr, '\'', bytes.len) && !memchr(bytes.ptr, '"', bytes.len);
     const char quote = uses_double ? '"' : '\'';
     lvn_buf_printf(buf, "b%c", quote);
     for (size_t i = 0; i < bytes.len; i++) {
@@ -267,11 +280,21 @@ static lvn_str key_text(lvn_arena *arena, const lvn_sql_gold *gold, uint32_t cel
         append_number(&buf, form == FORM_MINUS_ZERO ? -0.0 : (double)value->integer);
     } else {
         switch (value->type) {
-        case LVN_SQL_NULL: lvn_buf_lit(&buf, "None"), type = "NoneType"; break;
-        case LVN_SQL_INT: lvn_buf_printf(&buf, "%lld", (long long)value->integer), type = "int"; break;
-        case LVN_SQL_FLOAT: append_number(&buf, value->number); break;
-        case LVN_SQL_TEXT: lvn_buf_append_str(&buf, value->bytes), type = "str"; break;
-        case LVN_SQL_BLOB: append_blob_repr(&buf, value->bytes), type = "bytes"; break;
+        case LVN_SQL_NULL:
+            lvn_buf_lit(&buf, "None"), type = "NoneType";
+            break;
+        case LVN_SQL_INT:
+            lvn_buf_printf(&buf, "%lld", (long long)value->integer), type = "int";
+            break;
+        case LVN_SQL_FLOAT:
+            append_number(&buf, value->number);
+            break;
+        case LVN_SQL_TEXT:
+            lvn_buf_append_str(&buf, value->bytes), type = "str";
+            break;
+        case LVN_SQL_BLOB:
+            append_blob_repr(&buf, value->bytes), type = "bytes";
+            break;
         }
     }
     lvn_buf_printf(&buf, "<class '%s'>", type);
@@ -291,7 +314,8 @@ static int compare_keys(const void *a, const void *b)
     return lvn_str_cmp(((const sort_key *)a)->text, ((const sort_key *)b)->text);
 }
 
-/* Every row sorted by key, its cells replaced by value numbers. `rank[cell]` is the cell's place among the keys. */
+/* Every row sorted by key, its cells replaced by value numbers. `rank[cell]` is the cell's place
+ * among the keys. */
 static uint32_t *sorted_rows(lvn_arena *arena, const uint32_t *cells, size_t rows, size_t columns,
                              const uint32_t *rank, const sort_key *keys)
 {
@@ -322,7 +346,8 @@ static size_t unique_rows(uint32_t *rows, size_t count, size_t columns)
     size_t kept = 0;
     qsort_r(rows, count, columns * sizeof(*rows), compare_rows, &columns);
     for (size_t r = 0; r < count; r++) {
-        if (kept == 0 || compare_rows(rows + r * columns, rows + (kept - 1) * columns, &columns) != 0)
+        if (kept == 0 ||
+            compare_rows(rows + r * columns, rows + (kept - 1) * columns, &columns) != 0)
             memmove(rows + kept++ * columns, rows + r * columns, columns * sizeof(*rows));
     }
     return kept;
@@ -360,9 +385,9 @@ typedef struct search {
     size_t columns;
     const uint32_t *gold; /* value numbers, column after column */
     const uint32_t *answer;
-    const size_t *order;       /* gold columns, the one with the fewest candidates first */
-    const uint64_t *gold_sums; /* after each step: the sum of hashes of gold row prefixes */
-    uint64_t *labels;          /* of the answer's row prefixes, one set of rows a step */
+    const size_t *order;        /* gold columns, the one with the fewest candidates first */
+    const uint64_t *gold_sums;  /* after each step: the sum of hashes of gold row prefixes */
+    uint64_t *labels;           /* of the answer's row prefixes, one set of rows a step */
     const uint64_t *gold_marks; /* a column as a multiset, hashed */
     const uint64_t *answer_marks;
     size_t *choice; /* the answer's column taken at each step */
@@ -371,7 +396,8 @@ typedef struct search {
     lvn_arena *arena;
 } search;
 
-static const uint32_t *by_column(lvn_arena *arena, const uint32_t *cells, size_t rows, size_t columns)
+static const uint32_t *by_column(lvn_arena *arena, const uint32_t *cells, size_t rows,
+                                 size_t columns)
 {
     uint32_t *out = lvn_arena_array(arena, rows * columns + 1, sizeof(*out));
     for (size_t r = 0; r < rows; r++)
@@ -390,8 +416,9 @@ static bool match_ordered(search *s)
 {
     for (size_t g = 0; g < s->columns; g++) {
         size_t a = 0;
-        while (a < s->columns && (s->is_used[a] || s->gold_marks[g] != s->answer_marks[a] ||
-                                  !is_same_column(s, s->gold + g * s->rows, s->answer + a * s->rows)))
+        while (a < s->columns &&
+               (s->is_used[a] || s->gold_marks[g] != s->answer_marks[a] ||
+                !is_same_column(s, s->gold + g * s->rows, s->answer + a * s->rows)))
             a++;
         if (a == s->columns)
             return false;
@@ -400,7 +427,8 @@ static bool match_ordered(search *s)
     return true;
 }
 
-static uint64_t extend(uint64_t *labels, const uint64_t *before, const uint32_t *column, size_t rows)
+static uint64_t extend(uint64_t *labels, const uint64_t *before, const uint32_t *column,
+                       size_t rows)
 {
     uint64_t sum = 0;
     for (size_t r = 0; r < rows; r++) {
@@ -428,7 +456,8 @@ static bool is_exact(const search *s)
     return memcmp(a, b, s->rows * columns * sizeof(*a)) == 0;
 }
 
-/* Whether an earlier candidate of this step was the same column, row for row: it failed, so this one would. */
+/* Whether an earlier candidate of this step was the same column, row for row: it failed, so this
+ * one would. */
 static bool was_tried(const search *s, size_t candidate)
 {
     for (size_t a = 0; a < candidate; a++)
@@ -490,7 +519,8 @@ static lvn_sql_verdict match_unordered(search *s)
     return assign_from(s, 0);
 }
 
-static const uint64_t *column_marks(lvn_arena *arena, const uint32_t *columns_first, size_t rows, size_t columns)
+static const uint64_t *column_marks(lvn_arena *arena, const uint32_t *columns_first, size_t rows,
+                                    size_t columns)
 {
     uint64_t *marks = lvn_arena_array(arena, columns, sizeof(*marks));
     for (size_t c = 0; c < columns; c++)
@@ -499,7 +529,8 @@ static const uint64_t *column_marks(lvn_arena *arena, const uint32_t *columns_fi
     return marks;
 }
 
-lvn_sql_verdict lvn_sql_answer_match(const lvn_sql_answer *answer, bool order_matters, int64_t deadline_ns)
+lvn_sql_verdict lvn_sql_answer_match(const lvn_sql_answer *answer, bool order_matters,
+                                     int64_t deadline_ns)
 {
     const lvn_sql_gold *gold = answer->gold;
     if (answer->rows != gold->rows)
@@ -509,7 +540,8 @@ lvn_sql_verdict lvn_sql_answer_match(const lvn_sql_answer *answer, bool order_ma
     if (answer->has_mixed_forms && !passes_official_rejection(answer, order_matters))
         return LVN_SQL_DIFFERENT;
     LVN_CLEANUP(lvn_arena_cleanup) lvn_arena *arena = lvn_arena_new(0);
-    search s = {.rows = gold->rows, .columns = gold->columns, .deadline_ns = deadline_ns, .arena = arena};
+    search s = {
+        .rows = gold->rows, .columns = gold->columns, .deadline_ns = deadline_ns, .arena = arena};
     s.gold = by_column(arena, gold->cells, s.rows, s.columns);
     s.answer = by_column(arena, answer->cells, s.rows, s.columns);
     s.gold_marks = column_marks(arena, s.gold, s.rows, s.columns);

@@ -9,7 +9,13 @@
 #include "base/arena.h"
 #include "base/str.h"
 
-typedef enum lvn_sql_type { LVN_SQL_NULL, LVN_SQL_INT, LVN_SQL_FLOAT, LVN_SQL_TEXT, LVN_SQL_BLOB } lvn_sql_type;
+typedef enum lvn_sql_type {
+    LVN_SQL_NULL,
+    LVN_SQL_INT,
+    LVN_SQL_FLOAT,
+    LVN_SQL_TEXT,
+    LVN_SQL_BLOB
+} lvn_sql_type;
 
 typedef struct lvn_sql_value {
     lvn_sql_type type;
@@ -18,8 +24,8 @@ typedef struct lvn_sql_value {
     lvn_str bytes; /* text (valid UTF-8) or blob */
 } lvn_sql_value;
 
-/* A gold result: rows of cells, and each distinct value once. Values that Python holds for equal (1 and 1.0) share a
- * number; a cell is that number and the form it was written in. */
+/* A gold result: rows of cells, and each distinct value once. Values that Python holds for equal (1
+ * and 1.0) share a number; a cell is that number and the form it was written in. */
 typedef struct lvn_sql_gold lvn_sql_gold;
 
 /* Lives until lvn_sql_gold_free, which takes NULL and returns it. */
@@ -31,8 +37,9 @@ size_t lvn_sql_gold_rows(const lvn_sql_gold *gold);
 size_t lvn_sql_gold_columns(const lvn_sql_gold *gold);
 size_t lvn_sql_gold_bytes(const lvn_sql_gold *gold); /* memory it holds, about */
 
-/* A prediction's result, taken a row at a time against one gold. Adding says false as soon as no match is possible any
- * more; nothing need be added after that. Both calls borrow `gold`, which must outlive the result. */
+/* A prediction's result, taken a row at a time against one gold. Adding says false as soon as no
+ * match is possible any more; nothing need be added after that. Both calls borrow `gold`, which
+ * must outlive the result. */
 typedef struct lvn_sql_answer lvn_sql_answer;
 lvn_sql_answer *lvn_sql_answer_new(const lvn_sql_gold *gold);
 lvn_sql_answer *lvn_sql_answer_free(lvn_sql_answer *answer);
@@ -40,8 +47,9 @@ bool lvn_sql_answer_add_row(lvn_sql_answer *answer, const lvn_sql_value *row, si
 
 typedef enum lvn_sql_verdict { LVN_SQL_DIFFERENT, LVN_SQL_EQUAL, LVN_SQL_TOO_HARD } lvn_sql_verdict;
 
-/* Whether some order of the answer's columns gives the gold rows: as a list when `order_matters`, else as a multiset.
- * TOO_HARD when that was not settled by `deadline_ns` (monotonic clock). */
-lvn_sql_verdict lvn_sql_answer_match(const lvn_sql_answer *answer, bool order_matters, int64_t deadline_ns);
+/* Whether some order of the answer's columns gives the gold rows: as a list when `order_matters`,
+ * else as a multiset. TOO_HARD when that was not settled by `deadline_ns` (monotonic clock). */
+lvn_sql_verdict lvn_sql_answer_match(const lvn_sql_answer *answer, bool order_matters,
+                                     int64_t deadline_ns);
 
 #endif

@@ -1,6 +1,6 @@
-/* The text rules of Spider's official scorer: spaces inside operators, DISTINCT, the first statement, the current year.
- * Where a statement ends is sqlparse's decision, not SQLite's: a semicolon inside parentheses or a BEGIN block does not
- * count. */
+/* The text rules of Spider's official scorer: spaces inside operators, DISTINCT, the first
+ * statement, the current year. Where a statement ends is sqlparse's decision, not SQLite's: a
+ * semicolon inside parentheses or a BEGIN block does not count. */
 #include "reward/sql_text.h"
 
 #include <ctype.h>
@@ -9,10 +9,20 @@
 
 enum {
     MAX_BLOCKS = 256,
-    MAX_TOKENS = 10000, /* sqlparse refuses to group a longer statement, and the official scorer raises */
+    MAX_TOKENS =
+        10000, /* sqlparse refuses to group a longer statement, and the official scorer raises */
 };
 
-typedef enum block { BLOCK_NONE, BLOCK_DECLARE, BLOCK_BEGIN, BLOCK_FOR, BLOCK_WHILE, BLOCK_LOOP, BLOCK_IF, BLOCK_CASE } block;
+typedef enum block {
+    BLOCK_NONE,
+    BLOCK_DECLARE,
+    BLOCK_BEGIN,
+    BLOCK_FOR,
+    BLOCK_WHILE,
+    BLOCK_LOOP,
+    BLOCK_IF,
+    BLOCK_CASE
+} block;
 
 /* sqlparse's StatementSplitter. */
 typedef struct splitter {
@@ -29,7 +39,8 @@ typedef struct splitter {
 
 static void push(splitter *s, block b)
 {
-    /* Deeper than any query SQLite would parse; losing a block then only moves the end of a statement that fails. */
+    /* Deeper than any query SQLite would parse; losing a block then only moves the end of a
+     * statement that fails. */
     if (s->block_count < MAX_BLOCKS)
         s->blocks[s->block_count++] = b;
 }
@@ -51,12 +62,14 @@ static bool is_inside_begin(const splitter *s)
 static bool reads(const lvn_sql_codes *codes, const lvn_sql_token *token, const char *word)
 {
     size_t i = token->start;
-    while (i < token->end && *word != '\0' && lvn_sql_upper(codes->code[i]) == (uint32_t)(unsigned char)*word)
+    while (i < token->end && *word != '\0' &&
+           lvn_sql_upper(codes->code[i]) == (uint32_t)(unsigned char)*word)
         i++, word++;
     return i == token->end && *word == '\0';
 }
 
-/* Python's t.lower() == "distinct": letters outside ASCII that only turn into these in upper case do not count. */
+/* Python's t.lower() == "distinct": letters outside ASCII that only turn into these in upper case
+ * do not count. */
 static bool is_distinct(const lvn_sql_codes *codes, const lvn_sql_token *token)
 {
     for (size_t i = token->start; i < token->end; i++)
@@ -89,11 +102,13 @@ static int close_block(splitter *s, const lvn_sql_codes *codes, const lvn_sql_to
     if (!reads(codes, token, "END"))
         return 0;
     pop_if(s, true);
-    return -1; /* also without a block: an ordinary CASE ... END lowers the level for good, as in sqlparse */
+    return -1; /* also without a block: an ordinary CASE ... END lowers the level for good, as in
+                  sqlparse */
 }
 
 /* Inside BEGIN: loops and conditions. False when the keyword is none of them. */
-static bool open_nested(splitter *s, const lvn_sql_codes *codes, const lvn_sql_token *token, int *out_change)
+static bool open_nested(splitter *s, const lvn_sql_codes *codes, const lvn_sql_token *token,
+                        int *out_change)
 {
     const bool is_loop = reads(codes, token, "LOOP");
     *out_change = 1;
@@ -159,13 +174,15 @@ static bool is_go(const lvn_sql_codes *codes, const lvn_sql_token *token)
 {
     const size_t length = token->end - token->start;
     return token->kind == LVN_SQL_KEYWORD && length >= 2 && codes->code[token->start] == 'G' &&
-           codes->code[token->start + 1] == 'O' && (length == 2 || lvn_sql_is_space(codes->code[token->start + 2]));
+           codes->code[token->start + 1] == 'O' &&
+           (length == 2 || lvn_sql_is_space(codes->code[token->start + 2]));
 }
 
 /* Takes the next token; true when it begins a new statement. */
 static bool split_before(splitter *s, const lvn_sql_codes *codes, const lvn_sql_token *token)
 {
-    const bool is_blank = token->kind == LVN_SQL_WHITESPACE || token->kind == LVN_SQL_COMMENT_SINGLE;
+    const bool is_blank =
+        token->kind == LVN_SQL_WHITESPACE || token->kind == LVN_SQL_COMMENT_SINGLE;
     const bool begins = s->is_ended && !is_blank;
     if (begins)
         *s = (splitter){0};
@@ -179,7 +196,8 @@ static bool split_before(splitter *s, const lvn_sql_codes *codes, const lvn_sql_
             s->is_ended = true;
     } else if (is_go(codes, token)) {
         s->is_ended = true;
-    } else if (!is_blank && token->kind != LVN_SQL_NEWLINE && token->kind != LVN_SQL_COMMENT_MULTI &&
+    } else if (!is_blank && token->kind != LVN_SQL_NEWLINE &&
+               token->kind != LVN_SQL_COMMENT_MULTI &&
                !(token->kind == LVN_SQL_KEYWORD && reads(codes, token, "BEGIN"))) {
         s->has_seen_begin = false;
     }
@@ -204,7 +222,8 @@ static lvn_str replace(lvn_arena *arena, lvn_str text, lvn_str from, lvn_str to)
     return (lvn_str){out, len};
 }
 
-/* The first statement without its DISTINCTs. All statements are read, since too long a one fails the whole. */
+/* The first statement without its DISTINCTs. All statements are read, since too long a one fails
+ * the whole. */
 static lvn_code first_statement(lvn_arena *arena, lvn_str text, lvn_str *out, lvn_err *err)
 {
     const lvn_sql_codes codes = lvn_sql_codes_of(arena, text);
@@ -231,7 +250,8 @@ static lvn_code first_statement(lvn_arena *arena, lvn_str text, lvn_str *out, lv
     return LVN_OK;
 }
 
-lvn_code lvn_sql_text_prepare(lvn_arena *arena, lvn_str query, bool keep_distinct, lvn_str *out, lvn_err *err)
+lvn_code lvn_sql_text_prepare(lvn_arena *arena, lvn_str query, bool keep_distinct, lvn_str *out,
+                              lvn_err *err)
 {
     lvn_str text = query.ptr ? query : LVN_STR("");
     text = replace(arena, text, LVN_STR("> ="), LVN_STR(">="));

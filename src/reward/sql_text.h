@@ -10,8 +10,9 @@
 #include "base/err.h"
 #include "base/str.h"
 
-/* A query as code points; offset[i] is where the i-th begins in the bytes, offset[count] the end. A byte that is no
- * UTF-8 counts as one code point of its own above LVN_CODE_INVALID, which no rule matches. */
+/* A query as code points; offset[i] is where the i-th begins in the bytes, offset[count] the end. A
+ * byte that is no UTF-8 counts as one code point of its own above LVN_CODE_INVALID, which no rule
+ * matches. */
 typedef struct lvn_sql_codes {
     const uint32_t *code;
     const size_t *offset;
@@ -51,10 +52,11 @@ bool lvn_sql_lexer_next(lvn_sql_lexer *lexer, lvn_sql_token *out);
 uint32_t lvn_sql_upper(uint32_t code);
 bool lvn_sql_is_space(uint32_t code);
 
-/* Rules 1 and 2: what is run and looked at for "order by". LVN_INVALID when the official scorer would raise (nothing
- * to parse, or far too long), with the reason in `err`. The result lives in `arena`. */
-lvn_code lvn_sql_text_prepare(lvn_arena *arena, lvn_str query, bool keep_distinct, lvn_str *out, lvn_err *err)
-    LVN_MUST_USE;
+/* Rules 1 and 2: what is run and looked at for "order by". LVN_INVALID when the official scorer
+ * would raise (nothing to parse, or far too long), with the reason in `err`. The result lives in
+ * `arena`. */
+lvn_code lvn_sql_text_prepare(lvn_arena *arena, lvn_str query, bool keep_distinct, lvn_str *out,
+                              lvn_err *err) LVN_MUST_USE;
 /* Rule 3: YEAR(CURDATE()) becomes 2020. */
 lvn_str lvn_sql_text_fix_year(lvn_arena *arena, lvn_str query);
 /* Rule 4: whether `prepared` contains "order by", in any case. */

@@ -1,4 +1,5 @@
-/* Private to reward: the code points above ASCII that count as word characters and as decimal digits. Ascending. */
+/* Private to reward: the code points above ASCII that count as word characters and as decimal
+ * digits. Ascending. */
 #ifndef LVN_REWARD_WORD_RANGES_H
 #define LVN_REWARD_WORD_RANGES_H
 

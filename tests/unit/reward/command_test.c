@@ -1,4 +1,5 @@
-/* Scorers that are commands: what they get, what they may print, and that nothing of them is left. */
+/* Scorers that are commands: what they get, what they may print, and that nothing of them is left.
+ */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -23,7 +24,8 @@ typedef struct outcome {
     lvn_err err;
 } outcome;
 
-static outcome run_with(lvn_reward_command_config config, const char *script, lvn_str task, lvn_str output)
+static outcome run_with(lvn_reward_command_config config, const char *script, lvn_str task,
+                        lvn_str output)
 {
     const char *const argv[] = {"sh", "-c", script, NULL};
     lvn_arena *arena = lvn_arena_new(0);
@@ -39,7 +41,8 @@ static outcome run_with(lvn_reward_command_config config, const char *script, lv
 
 static outcome run(const char *script)
 {
-    return run_with((lvn_reward_command_config){0}, script, LVN_STR("{\"a\": 1}"), LVN_STR("\"x\""));
+    return run_with((lvn_reward_command_config){0}, script, LVN_STR("{\"a\": 1}"),
+                    LVN_STR("\"x\""));
 }
 
 static void numbers_and_objects_are_rewards(void **state)
@@ -58,7 +61,8 @@ static void it_gets_task_and_output_as_one_line(void **state)
 {
     (void)state;
     const outcome o = run_with((lvn_reward_command_config){0},
-                               "IFS= read -r line; test \"$line\" = '{\"task\": {  \"a\": 1}, \"output\": null}' || exit 9;"
+                               "IFS= read -r line; test \"$line\" = '{\"task\": {  \"a\": 1}, "
+                               "\"output\": null}' || exit 9;"
                                "read -r more && exit 8; echo 1",
                                LVN_STR("{\n \"a\": 1}"), LVN_STR_ABSENT);
     assert_int_equal(o.code, LVN_OK);
@@ -71,7 +75,8 @@ static void a_large_input_reaches_a_slow_reader(void **state)
     char *text = malloc(size);
     memset(text, 'a', size);
     text[0] = text[size - 1] = '"';
-    const outcome o = run_with((lvn_reward_command_config){0}, "sleep 0.1; wc -c", LVN_STR("null"), (lvn_str){text, size});
+    const outcome o = run_with((lvn_reward_command_config){0}, "sleep 0.1; wc -c", LVN_STR("null"),
+                               (lvn_str){text, size});
     free(text);
     assert_int_equal(o.code, LVN_OK);
     assert_true(o.reward == (double)size + 27);
@@ -83,7 +88,8 @@ static void a_scorer_that_reads_nothing_is_fine(void **state)
     const size_t size = 1 << 20;
     char *text = malloc(size);
     memset(text, '1', size);
-    const outcome o = run_with((lvn_reward_command_config){0}, "exec <&-; echo 2", LVN_STR("null"), (lvn_str){text, size});
+    const outcome o = run_with((lvn_reward_command_config){0}, "exec <&-; echo 2", LVN_STR("null"),
+                               (lvn_str){text, size});
     free(text);
     assert_int_equal(o.code, LVN_OK);
     assert_true(o.reward == 2);
@@ -96,9 +102,22 @@ static void what_is_no_reward_is_a_clear_error(void **state)
 {
     (void)state;
     static const char *const scripts[] = {
-        "true", "echo", "echo good", "echo true", "echo null", "echo '\"1\"'", "echo '[1]'", "echo '{\"score\": 1}'",
-        "echo '{\"reward\": \"1\"}'", "echo '{\"reward\": true}'", "echo NaN", "echo Infinity", "echo 1e999", "echo 1 2",
-        "echo '{\"reward\": NaN}'", "printf '1\\0002'",
+        "true",
+        "echo",
+        "echo good",
+        "echo true",
+        "echo null",
+        "echo '\"1\"'",
+        "echo '[1]'",
+        "echo '{\"score\": 1}'",
+        "echo '{\"reward\": \"1\"}'",
+        "echo '{\"reward\": true}'",
+        "echo NaN",
+        "echo Infinity",
+        "echo 1e999",
+        "echo 1 2",
+        "echo '{\"reward\": NaN}'",
+        "printf '1\\0002'",
     };
     for (size_t i = 0; i < sizeof(scripts) / sizeof(scripts[0]); i++) {
         const outcome o = run(scripts[i]);
@@ -126,7 +145,8 @@ static void a_missing_command_is_not_found(void **state)
     lvn_reward_command_result result;
     lvn_err err = {0};
     const lvn_reward_command_config config = {.argv = argv};
-    assert_int_equal(lvn_reward_command(&config, arena, LVN_STR("1"), LVN_STR("1"), &result, &err), LVN_NOT_FOUND);
+    assert_int_equal(lvn_reward_command(&config, arena, LVN_STR("1"), LVN_STR("1"), &result, &err),
+                     LVN_NOT_FOUND);
     assert_non_null(strstr(err.message, "/nowhere/scorer"));
     lvn_arena_free(arena);
 }
@@ -134,7 +154,8 @@ static void a_missing_command_is_not_found(void **state)
 static void endless_output_is_cut_off(void **state)
 {
     (void)state;
-    const outcome o = run_with((lvn_reward_command_config){.max_output_bytes = 1000}, "yes", LVN_STR("1"), LVN_STR("1"));
+    const outcome o = run_with((lvn_reward_command_config){.max_output_bytes = 1000}, "yes",
+                               LVN_STR("1"), LVN_STR("1"));
     assert_int_equal(o.code, LVN_TOO_LARGE);
     assert_non_null(strstr(o.err.message, "1000 bytes"));
 }
@@ -191,7 +212,8 @@ static void the_whole_group_ends_at_the_timeout(void **state)
     close(mkstemp(path));
     snprintf(script, sizeof(script), "trap '' TERM INT; sleep 600 & echo $! > %s; wait", path);
     const int64_t start = lvn_clock_monotonic_ns();
-    const outcome o = run_with((lvn_reward_command_config){.timeout_ms = 300}, script, LVN_STR("1"), LVN_STR("1"));
+    const outcome o = run_with((lvn_reward_command_config){.timeout_ms = 300}, script, LVN_STR("1"),
+                               LVN_STR("1"));
     assert_int_equal(o.code, LVN_TIMEOUT);
     assert_non_null(strstr(o.err.message, "300 ms"));
     assert_true(lvn_clock_monotonic_ns() - start < 5 * LVN_NS_PER_S);
@@ -201,8 +223,8 @@ static void the_whole_group_ends_at_the_timeout(void **state)
 static void it_runs_in_the_folder_it_was_given(void **state)
 {
     (void)state;
-    const outcome o = run_with((lvn_reward_command_config){.directory = "/"}, "test \"$(pwd)\" = / && echo 1", LVN_STR("1"),
-                               LVN_STR("1"));
+    const outcome o = run_with((lvn_reward_command_config){.directory = "/"},
+                               "test \"$(pwd)\" = / && echo 1", LVN_STR("1"), LVN_STR("1"));
     assert_int_equal(o.code, LVN_OK);
 }
 

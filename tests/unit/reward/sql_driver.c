@@ -1,4 +1,5 @@
-/* Scores what it reads, for tests/integration/test_sql_exec.py, which knows what each score must be.
+/* Scores what it reads, for tests/integration/test_sql_exec.py, which knows what each score must
+ * be.
  *
  * A record is fields, each ended by a zero byte; text is hexadecimal, so that it may hold anything.
  *   prepare KEEP QUERY            -> "ok HEX" or "raises HEX"    (KEEP: 0 or 1)
@@ -49,7 +50,8 @@ static void prepare(lvn_arena *arena)
     print_hex(code == LVN_OK ? "ok " : "raises ", code == LVN_OK ? out : lvn_str_of(err.message));
 }
 
-static void score(lvn_arena *arena, lvn_sql_scorer *const *scorers, const lvn_sql_exec_config *fresh)
+static void score(lvn_arena *arena, lvn_sql_scorer *const *scorers,
+                  const lvn_sql_exec_config *fresh)
 {
     const bool keep = lvn_str_is(next_field(), "1");
     const char *path = next_hex(arena).ptr;
