@@ -104,6 +104,25 @@ static void fail_not_json(lvn_api_call *call, size_t offset, const lvn_err *err)
     lvn_buf_done(&body);
 }
 
+static bool is_all_utf8(const lvn_json *value)
+{
+    if (value->kind == LVN_JSON_STRING)
+        return lvn_utf8_is_valid(value->string);
+    for (size_t i = 0; value->kind == LVN_JSON_ARRAY && i < value->array.count; i++)
+        if (!is_all_utf8(&value->array.items[i]))
+            return false;
+    for (size_t i = 0; value->kind == LVN_JSON_OBJECT && i < value->object.count; i++)
+        if (!lvn_utf8_is_valid(value->object.members[i].key) || !is_all_utf8(&value->object.members[i].value))
+            return false;
+    return true;
+}
+
+/* Half a surrogate pair passes as an escape, but no answer could ever say it again. */
+static bool has_lone_surrogate(lvn_str text, const lvn_json *value)
+{
+    return (lvn_str_contains(text, LVN_STR("\\ud")) || lvn_str_contains(text, LVN_STR("\\uD"))) && !is_all_utf8(value);
+}
+
 static void read_body(lvn_api_call *call)
 {
     bool is_optional = call->route->input_from == LVN_INPUT_OPTIONAL_BODY;
@@ -121,7 +140,7 @@ static void read_body(lvn_api_call *call)
             fail_not_json(call, offset, &err);
             return;
         }
-        if (code) { /* compressed, in another encoding, or nested without end */
+        if (code || has_lone_surrogate(text, &parsed)) { /* compressed, in another encoding, or nested without end */
             lvn_api_fail_detail(call, 400, "There was an error parsing the body");
             return;
         }
