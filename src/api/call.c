@@ -145,10 +145,10 @@ static void read_body(lvn_api_call *call)
             return;
         }
     }
-    if (parsed.kind != LVN_JSON_NULL)
-        validate(call, &parsed, "body");
-    else if (!is_optional)
+    if (!body.len && !is_optional)
         fail_missing_body(call);
+    else if (!is_optional || parsed.kind != LVN_JSON_NULL)
+        validate(call, &parsed, "body");
 }
 
 static const lvn_schema_field *field_named(const lvn_schema *schema, lvn_str name)
