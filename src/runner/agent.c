@@ -30,7 +30,7 @@ void lvn_agent_defaults(lvn_runner_config *config)
     config->heartbeat_ms = config->heartbeat_ms ? config->heartbeat_ms : 10000;
 }
 
-const char *const *lvn_agent_argv(const lvn_runner_config *config, const char *shim, lvn_arena *arena)
+const char *const *lvn_agent_argv(const lvn_runner_config *config, const char *shim, bool is_nursery, lvn_arena *arena)
 {
     const lvn_agent_spec *agent = &config->agent;
     if (agent->kind == LVN_AGENT_COMMAND && agent->argv)
@@ -44,6 +44,8 @@ const char *const *lvn_agent_argv(const lvn_runner_config *config, const char *s
     } else {
         argv[n++] = agent->python;
         argv[n++] = shim;
+        if (is_nursery)
+            argv[n++] = "--fork";
         argv[n++] = lvn_arena_printf(arena, "%s:%s", agent->file, agent->function).ptr;
     }
     return argv;
@@ -283,7 +285,7 @@ static lvn_code run_command(const lvn_agent_job *job, lvn_arena *arena, lvn_resu
     put_attempt(&vars, job, arena);
     put(&vars, "LEVIN_TASK_FILE", lvn_str_of(task_file));
     lvn_process_spec spec = {
-        .argv = lvn_agent_argv(config, NULL, arena),
+        .argv = lvn_agent_argv(config, NULL, false, arena),
         .env = join_env(config, &vars, arena),
         .directory = config->agent.directory,
         .limit_bytes = config->agent.max_output_bytes,

@@ -28,8 +28,9 @@ typedef struct lvn_agent_job {
 /* Fills the zeroes of a configuration with what its header promises. */
 void lvn_agent_defaults(lvn_runner_config *config);
 
-/* NULL-terminated, in `arena`: what starts the agent. For warm ones `shim` is the path of the shim. */
-const char *const *lvn_agent_argv(const lvn_runner_config *config, const char *shim, lvn_arena *arena);
+/* NULL-terminated, in `arena`: what starts the agent. For warm ones `shim` is the path of the shim; `is_nursery` makes it the
+ * process that forks them. */
+const char *const *lvn_agent_argv(const lvn_runner_config *config, const char *shim, bool is_nursery, lvn_arena *arena);
 /* The environment of a process that serves many attempts: ours, the spec's, and the addresses without an attempt. */
 const char *const *lvn_agent_env(const lvn_runner_config *config, lvn_arena *arena);
 

@@ -54,7 +54,8 @@ static lvn_code check_words(const char *const *argv, const char *directory, lvn_
 static lvn_code check_syntax(const lvn_runner_config *config, lvn_arena *arena, lvn_err *err)
 {
     const char *argv[] = {"sh", "-n", "-c", config->agent.shell, NULL};
-    lvn_process_spec spec = {argv, lvn_agent_env(config, arena), config->agent.directory, 1 << 16};
+    lvn_process_spec spec = {.argv = argv, .env = lvn_agent_env(config, arena), .directory = config->agent.directory,
+                             .limit_bytes = 1 << 16};
     lvn_process *process = NULL;
     lvn_code code = lvn_process_spawn(&spec, &process, err);
     if (code)
@@ -117,7 +118,7 @@ static lvn_code check_warm(const lvn_runner_config *config, lvn_arena *arena, lv
     if (code)
         return code;
     lvn_warm_config warm_config = {
-        .argv = lvn_agent_argv(config, shim.path, arena),
+        .argv = lvn_agent_argv(config, shim.path, false, arena),
         .env = lvn_agent_env(config, arena),
         .directory = agent->directory,
         .limit_bytes = agent->max_output_bytes,

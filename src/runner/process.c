@@ -13,6 +13,7 @@
 #include "base/clock.h"
 #include "base/ids.h"
 #include "base/log.h"
+#include "runner/nursery.h"
 #include "runner/spawn.h"
 #include "runner/strays.h"
 #include "runner/text.h"
@@ -38,6 +39,8 @@ struct lvn_process {
     size_t words_len;
     char last_line[2 * LAST_WORDS_BYTES];
     lvn_process_exit end; /* once collected */
+    struct lvn_nursery *nursery; /* NULL: not forked from one */
+    bool leaves_children;
 };
 
 static void close_fd(int *fd)
@@ -47,22 +50,39 @@ static void close_fd(int *fd)
     *fd = -1;
 }
 
-lvn_code lvn_process_spawn(const lvn_process_spec *spec, lvn_process **out, lvn_err *err)
+static lvn_process *new_process(size_t limit_bytes)
 {
     lvn_process *p = lvn_zalloc(sizeof(*p));
     char id[17];
     lvn_id_hex(id, 16);
     snprintf(p->marker, sizeof(p->marker), LVN_STRAYS_MARKER "=%s", id);
-    lvn_code code = lvn_spawn(spec, p->marker, &p->child, err);
-    if (code) {
-        free(p);
-        return code;
-    }
-    p->limit = spec->limit_bytes;
+    p->limit = limit_bytes;
     lvn_buf_init(&p->input, LVN_BUF_NO_LIMIT);
-    lvn_buf_init(&p->output, p->limit);
-    *out = p;
-    return LVN_OK;
+    lvn_buf_init(&p->output, limit_bytes);
+    return p;
+}
+
+lvn_code lvn_process_spawn(const lvn_process_spec *spec, lvn_process **out, lvn_err *err)
+{
+    lvn_process *p = new_process(spec->limit_bytes);
+    lvn_code code = lvn_spawn(spec, p->marker, &p->child, err);
+    if (code)
+        free(p);
+    else
+        *out = p;
+    return code;
+}
+
+lvn_code lvn_process_fork(struct lvn_nursery *nursery, size_t limit_bytes, lvn_process **out, lvn_err *err)
+{
+    lvn_process *p = new_process(limit_bytes);
+    p->nursery = nursery;
+    lvn_code code = lvn_spawn_fork(nursery, p->marker, &p->child, err);
+    if (code)
+        free(p);
+    else
+        *out = p;
+    return code;
 }
 
 /* Writing to a pipe whose reader is gone must not end our program, whatever it does with SIGPIPE. */
@@ -117,6 +137,11 @@ void lvn_process_set_log(lvn_process *p, lvn_attempt_log *log, bool has_output)
 {
     p->log = log;
     p->log_has_output = has_output;
+}
+
+void lvn_process_leave_children(lvn_process *p, bool leaves_children)
+{
+    p->leaves_children = leaves_children;
 }
 
 void lvn_process_reset_limit(lvn_process *p)
@@ -282,11 +307,14 @@ void lvn_process_end(lvn_process *p, const lvn_process_step *steps, size_t step_
             kill(-p->child.pid, steps[i].signal);
         wait_exit(p, steps[i].wait_ms);
     }
-    if (!p->has_exited)
+    if (!p->has_exited && !p->leaves_children)
         lvn_strays_collect(&strays, p->child.pid);
     kill_all(p, &strays);
     collect_status(p);
-    lvn_strays_sweep(p->child.pid, p->marker);
+    if (p->nursery)
+        lvn_nursery_forget(p->nursery, p->child.pid);
+    if (!p->leaves_children)
+        lvn_strays_sweep(p->child.pid, p->marker);
     lvn_strays_done(&strays);
     close_fd(&p->child.pidfd);
     close_fd(&p->child.in_fd);

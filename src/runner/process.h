@@ -22,17 +22,24 @@
 #include "runner/attempt_log.h"
 
 typedef struct lvn_process lvn_process;
+struct lvn_nursery;
 
 typedef struct lvn_process_spec {
     const char *const *argv; /* NULL-terminated; argv[0] without a slash is looked up in PATH */
     const char *const *env;  /* NAME=VALUE, NULL-terminated: the whole environment but for the marker */
     const char *directory;   /* NULL: ours */
     size_t limit_bytes;      /* standard output and error together, see LVN_PROCESS_OVERFLOW */
+    bool has_extra_fd;       /* extra_fd is inherited too, as descriptor 3 */
+    int extra_fd;
 } lvn_process_spec;
 
 /* LVN_NOT_FOUND: no such program or directory; LVN_INVALID: it cannot be executed; LVN_IO: the system refused (too many
  * processes or descriptors). Nothing is left behind then. */
 lvn_code lvn_process_spawn(const lvn_process_spec *spec, lvn_process **out, lvn_err *err) LVN_MUST_USE;
+
+/* The same by forking from a nursery, of which the spec's program, environment and folder are. LVN_UNAVAILABLE: see
+ * lvn_nursery_fork; LVN_IO. */
+lvn_code lvn_process_fork(struct lvn_nursery *nursery, size_t limit_bytes, lvn_process **out, lvn_err *err) LVN_MUST_USE;
 
 /* Where a program would be found: writes its path to `out`. Relative paths start from `directory` (NULL: ours). LVN_NOT_FOUND;
  * LVN_INVALID: found but not executable or a folder. */
@@ -46,6 +53,9 @@ void lvn_process_feed(lvn_process *process, lvn_str bytes, bool is_last);
 void lvn_process_set_log(lvn_process *process, lvn_attempt_log *log, bool has_output);
 /* Starts the count for limit_bytes anew. */
 void lvn_process_reset_limit(lvn_process *process);
+
+/* Whether what it started outlives it, because others look after that. False at first. */
+void lvn_process_leave_children(lvn_process *process, bool leaves_children);
 
 enum {
     LVN_PROCESS_OUTPUT = 1,    /* more bytes in lvn_process_output */

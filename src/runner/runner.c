@@ -15,6 +15,7 @@
 #include "base/clock.h"
 #include "base/log.h"
 #include "runner/agent.h"
+#include "runner/nursery.h"
 #include "runner/shim.h"
 #include "runner/slot.h"
 #include "runner/snapshot.h"
@@ -68,7 +69,7 @@ static void *keep(void *arg)
     while (!is_ended) {
         if (has_heartbeat)
             send_heartbeats(r, &snapshot, arena);
-        lvn_strays_bury(&seen);
+        lvn_strays_bury(&seen, r->shared.nursery);
         int64_t now = lvn_clock_thread_cpu_ns();
         atomic_fetch_add(&r->shared.cpu_ns, now - cpu);
         cpu = now;
@@ -164,9 +165,18 @@ static lvn_code open_shared(lvn_runner *r, lvn_store *store, lvn_err *err)
     lvn_code code = lvn_shim_open(r->config.agent.shim, &r->shim, err);
     if (code)
         return code;
-    r->shared.warm_argv = lvn_agent_argv(&r->config, r->shim.path, r->arena);
+    r->shared.warm_argv = lvn_agent_argv(&r->config, r->shim.path, false, r->arena);
     r->shared.warm_env = lvn_agent_env(&r->config, r->arena);
-    return LVN_OK;
+    if (!r->config.agent.is_forked)
+        return LVN_OK;
+    lvn_nursery_config nursery = {
+        .argv = lvn_agent_argv(&r->config, r->shim.path, true, r->arena),
+        .env = r->shared.warm_env,
+        .directory = r->config.agent.directory,
+        .ready_timeout_ms = r->config.agent.ready_timeout_ms,
+        .log_path = lvn_arena_printf(r->arena, "%s/nursery.log", r->config.log_directory).ptr,
+    };
+    return lvn_nursery_open(&nursery, &r->shared.nursery, err);
 }
 
 static lvn_code start_slot(lvn_runner *r, size_t number, lvn_err *err)
@@ -286,6 +296,7 @@ void lvn_runner_stop(lvn_runner *r, int64_t drain_ms)
     signal_fd(r->ended_fd);
     if (r->has_keeper)
         pthread_join(r->keeper, NULL);
+    lvn_nursery_close(r->shared.nursery);
     for (size_t i = 0; i < r->started; i++) {
         pthread_mutex_destroy(&r->slots[i].lock);
         close(r->slots[i].wake_fd);

@@ -29,6 +29,7 @@ typedef struct lvn_agent_spec {
     const char *function;     /* warm: its function of one argument, the task; NULL: solve */
     const char *python;       /* warm: the interpreter; NULL: python3 */
     const char *shim;         /* warm: path of levin_worker.py; NULL: the one built in */
+    bool is_forked;           /* warm: imported once, in a process that workers are forked from: see the README for whom */
     const char *directory;    /* where it runs; NULL: ours */
     const char *const *env;   /* NAME=VALUE added to our environment, but for the addresses; NULL: none */
     int64_t ready_timeout_ms; /* warm: for importing; 0: 120 s */

@@ -340,6 +340,7 @@ static void open_slot(lvn_slot *s)
         .recycle_after = config->agent.recycle_after,
         .term = {SIGTERM, (int)config->term_ms},
         .log_path = s->log_path,
+        .nursery = s->shared->nursery,
     };
     s->warm = lvn_warm_new(&s->warm_config);
     lvn_warm_start(s->warm); /* it imports while we wait for work */

@@ -16,6 +16,7 @@ typedef struct lvn_slot_shared {
     const lvn_runner_config *config; /* with its defaults */
     lvn_store *store;
     const char *const *warm_argv, *const *warm_env;
+    struct lvn_nursery *nursery; /* or NULL */
     int drain_fd, cancel_fd; /* readable from then on */
     int left_fd;             /* counts the slots that have ended */
     atomic_int state;        /* lvn_slot_state, only growing */

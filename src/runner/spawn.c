@@ -16,6 +16,7 @@
 #include <unistd.h>
 
 #include "base/arena.h"
+#include "runner/nursery.h"
 
 #ifndef CLOSE_RANGE_CLOEXEC
 #define CLOSE_RANGE_CLOEXEC 4
@@ -62,6 +63,7 @@ lvn_code lvn_process_find(const char *name, const char *directory, char *out, si
     return lvn_fail(err, LVN_NOT_FOUND, "there is no program \"%s\" in PATH", name);
 }
 
+enum { EXTRA_FILENO = STDERR_FILENO + 1 };
 enum { IN_CHILD, IN_OURS, OUT_OURS, OUT_CHILD, ERR_OURS, ERR_CHILD, STATUS_OURS, STATUS_CHILD, FD_COUNT };
 
 static void close_fd(int *fd)
@@ -71,7 +73,7 @@ static void close_fd(int *fd)
     *fd = -1;
 }
 
-/* A pipe whose ends are above the standard descriptors even when those are closed in our program: dup2 in the child
+/* A pipe whose ends are above the descriptors that the child gets, even when those are closed in our program: dup2 in the child
  * would else overwrite what it still needs. */
 static bool open_pipe(int *out_read, int *out_write)
 {
@@ -79,9 +81,9 @@ static bool open_pipe(int *out_read, int *out_write)
     if (pipe2(ends, O_CLOEXEC))
         return false;
     for (int i = 0; i < 2; i++) {
-        if (ends[i] > STDERR_FILENO)
+        if (ends[i] > EXTRA_FILENO)
             continue;
-        int higher = fcntl(ends[i], F_DUPFD_CLOEXEC, STDERR_FILENO + 1);
+        int higher = fcntl(ends[i], F_DUPFD_CLOEXEC, EXTRA_FILENO + 1);
         close(ends[i]);
         ends[i] = higher;
     }
@@ -106,6 +108,7 @@ typedef struct plan {
     const char *path, *directory;
     char *const *argv, *const *env;
     const int *fds;
+    int extra_fd; /* -1: none */
     pid_t parent;
 } plan;
 
@@ -135,7 +138,11 @@ static void __attribute__((noreturn)) run_child(const plan *p)
     reset_signals();
     if (dup2(p->fds[IN_CHILD], STDIN_FILENO) >= 0 && dup2(p->fds[OUT_CHILD], STDOUT_FILENO) >= 0 &&
         dup2(p->fds[ERR_CHILD], STDERR_FILENO) >= 0) {
-        syscall(SYS_close_range, STDERR_FILENO + 1, ~0U, CLOSE_RANGE_CLOEXEC);
+        syscall(SYS_close_range, EXTRA_FILENO, ~0U, CLOSE_RANGE_CLOEXEC);
+        if (p->extra_fd == EXTRA_FILENO)
+            fcntl(EXTRA_FILENO, F_SETFD, 0);
+        else if (p->extra_fd >= 0)
+            dup2(p->extra_fd, EXTRA_FILENO);
         what.is_directory = p->directory && chdir(p->directory);
         if (!what.is_directory)
             execve(p->path, p->argv, p->env);
@@ -223,7 +230,7 @@ lvn_code lvn_spawn(const lvn_process_spec *spec, const char *marker, lvn_spawned
     int pidfd = -1;
     char **env = with_marker(spec->env, marker);
     if (open_pipes(fds)) {
-        plan p = {absolute, spec->directory, (char *const *)(uintptr_t)spec->argv, env, fds, getpid()};
+        plan p = {absolute, spec->directory, (char *const *)(uintptr_t)spec->argv, env, fds, spec->has_extra_fd ? spec->extra_fd : -1, getpid()};
         pid = start_child(&p);
     }
     code = pid > 0 ? await_exec(spec, fds, pid, err)
@@ -234,6 +241,31 @@ lvn_code lvn_spawn(const lvn_process_spec *spec, const char *marker, lvn_spawned
         waitpid(pid, NULL, 0);
     }
     free(env);
+    if (!code) {
+        *out = (lvn_spawned){pid, pidfd, fds[IN_OURS], fds[OUT_OURS], fds[ERR_OURS]};
+        fds[IN_OURS] = fds[OUT_OURS] = fds[ERR_OURS] = -1;
+    }
+    for (int i = 0; i < FD_COUNT; i++)
+        close_fd(&fds[i]);
+    return code;
+}
+
+lvn_code lvn_spawn_fork(struct lvn_nursery *nursery, const char *marker, lvn_spawned *out, lvn_err *err)
+{
+    int fds[FD_COUNT];
+    pid_t pid = 0;
+    lvn_code code = open_pipes(fds) ? LVN_OK : lvn_fail(err, LVN_IO, "no pipes: %s", strerror(errno));
+    if (!code) {
+        const int standard[3] = {fds[IN_CHILD], fds[OUT_CHILD], fds[ERR_CHILD]};
+        code = lvn_nursery_fork(nursery, marker, standard, &pid, err);
+    }
+    int pidfd = code ? -1 : pidfd_open(pid, 0);
+    if (!code && pidfd < 0) {
+        code = lvn_fail(err, LVN_IO, "process %d cannot be watched: %s", pid, strerror(errno));
+        kill(pid, SIGKILL);
+        waitpid(pid, NULL, 0);
+        lvn_nursery_forget(nursery, pid);
+    }
     if (!code) {
         *out = (lvn_spawned){pid, pidfd, fds[IN_OURS], fds[OUT_OURS], fds[ERR_OURS]};
         fds[IN_OURS] = fds[OUT_OURS] = fds[ERR_OURS] = -1;

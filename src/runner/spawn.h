@@ -16,4 +16,7 @@ typedef struct lvn_spawned {
 /* `marker` is NAME=VALUE, put in front of spec->env. Errors as lvn_process_spawn. */
 lvn_code lvn_spawn(const lvn_process_spec *spec, const char *marker, lvn_spawned *out, lvn_err *err) LVN_MUST_USE;
 
+/* A worker forked by a nursery instead. Errors as lvn_process_fork. */
+lvn_code lvn_spawn_fork(struct lvn_nursery *nursery, const char *marker, lvn_spawned *out, lvn_err *err) LVN_MUST_USE;
+
 #endif

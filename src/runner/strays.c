@@ -13,6 +13,8 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "runner/nursery.h"
+
 enum { MAX_DEPTH = 16, ENVIRON_BYTES = 128 * 1024 };
 
 void lvn_strays_adopt(void)
@@ -168,7 +170,7 @@ void lvn_strays_sweep(pid_t session, const char *marker)
     }
 }
 
-void lvn_strays_bury(lvn_strays_seen *seen)
+void lvn_strays_bury(lvn_strays_seen *seen, struct lvn_nursery *nursery)
 {
     pid_t orphans[LVN_STRAYS_MAX];
     size_t count = list_orphans(orphans, LVN_STRAYS_MAX);
@@ -176,7 +178,7 @@ void lvn_strays_bury(lvn_strays_seen *seen)
     for (size_t i = 0; i < count; i++) {
         char state;
         pid_t session;
-        if (!read_stat(orphans[i], &state, &session) || state != 'Z')
+        if (!read_stat(orphans[i], &state, &session) || state != 'Z' || lvn_nursery_owns(nursery, orphans[i]))
             continue;
         bool is_old = false;
         for (size_t k = 0; k < seen->count && !is_old; k++)

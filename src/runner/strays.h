@@ -34,6 +34,8 @@ typedef struct lvn_strays_seen {
     pid_t pids[LVN_STRAYS_MAX];
     size_t count;
 } lvn_strays_seen;
-void lvn_strays_bury(lvn_strays_seen *seen);
+struct lvn_nursery;
+/* Workers of `nursery` (may be NULL) are left to their slots. */
+void lvn_strays_bury(lvn_strays_seen *seen, struct lvn_nursery *nursery);
 
 #endif

@@ -9,7 +9,7 @@
 
 #include "base/clock.h"
 #include "base/json.h"
-#include "base/log.h"
+#include "runner/nursery.h"
 #include "runner/text.h"
 
 enum {
@@ -117,16 +117,25 @@ static void expel(lvn_warm *w)
     count_death(w);
 }
 
+/* LVN_UNAVAILABLE from the nursery means that it is of no use (any more), so the ordinary way it is. */
+static lvn_code start_process(lvn_warm *w)
+{
+    lvn_process_spec spec = {.argv = w->config->argv, .env = w->config->env, .directory = w->config->directory,
+                             .limit_bytes = w->config->limit_bytes};
+    lvn_code code = w->config->nursery ? lvn_process_fork(w->config->nursery, spec.limit_bytes, &w->process, &w->why)
+                                       : LVN_UNAVAILABLE;
+    return code == LVN_UNAVAILABLE ? lvn_process_spawn(&spec, &w->process, &w->why) : code;
+}
+
 void lvn_warm_start(lvn_warm *w)
 {
     int64_t now = lvn_clock_monotonic_ns();
-    if (w->process || now < w->pause_until_ns)
+    if (w->process || now < w->pause_until_ns || !lvn_nursery_is_settled(w->config->nursery))
         return;
-    lvn_process_spec spec = {w->config->argv, w->config->env, w->config->directory, w->config->limit_bytes};
     w->starts++;
     w->answers = 0;
     w->is_ready = false;
-    if (lvn_process_spawn(&spec, &w->process, &w->why)) {
+    if (start_process(w)) {
         count_death(w);
         return;
     }
@@ -216,10 +225,12 @@ void lvn_warm_idle(lvn_warm *w, int wake_fd)
                 return;
             continue;
         }
-        struct pollfd fd = {.fd = wake_fd, .events = POLLIN};
+        bool is_settled = lvn_nursery_is_settled(w->config->nursery);
+        struct pollfd fds[] = {{.fd = wake_fd, .events = POLLIN},
+                               {.fd = is_settled ? -1 : lvn_nursery_settled_fd(w->config->nursery), .events = POLLIN}};
         int64_t pause_ms = (w->pause_until_ns - lvn_clock_monotonic_ns()) / LVN_NS_PER_MS + 1;
         bool is_waiting_pause = w->deaths < EAGER_DEATHS && pause_ms > 0;
-        if (poll(&fd, 1, is_waiting_pause ? (int)pause_ms : -1) > 0)
+        if (poll(fds, 2, is_waiting_pause ? (int)pause_ms : -1) > 0 && fds[0].revents)
             return;
     }
 }
@@ -243,11 +254,23 @@ static bool sit_out_pause(const lvn_warm *w, int cancel_fd)
     }
 }
 
+/* False: cancelled. The nursery settles within its own ready timeout. */
+static bool await_nursery(const lvn_warm *w, int cancel_fd)
+{
+    while (!lvn_nursery_is_settled(w->config->nursery)) {
+        struct pollfd fds[] = {{.fd = cancel_fd, .events = POLLIN},
+                               {.fd = lvn_nursery_settled_fd(w->config->nursery), .events = POLLIN}};
+        if (poll(fds, 2, -1) > 0 && fds[0].revents)
+            return false;
+    }
+    return true;
+}
+
 lvn_code lvn_warm_await_ready(lvn_warm *w, int cancel_fd, lvn_err *err)
 {
     if (w->process) /* it may have died since it was last looked at; that is worth another start */
         judge_idle(w, lvn_process_pump(w->process, -1, 0));
-    if (!w->process && !sit_out_pause(w, cancel_fd))
+    if (!w->process && !(sit_out_pause(w, cancel_fd) && await_nursery(w, cancel_fd)))
         return lvn_fail(err, LVN_CANCELLED, "cancelled before the worker was started");
     lvn_warm_start(w);
     while (w->process && !w->is_ready) {

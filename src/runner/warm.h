@@ -31,6 +31,7 @@ typedef struct lvn_warm_config {
     size_t recycle_after;      /* a fresh process after this many answers; 0: never */
     lvn_process_step term;     /* how it is ended when it must be: this, then SIGKILL */
     const char *log_path;      /* what it says outside tasks; NULL: nowhere */
+    struct lvn_nursery *nursery; /* where processes are forked from while that works; NULL: each is started anew */
 } lvn_warm_config;
 
 /* `config` and all it points to must outlive the worker. Starts nothing. */

@@ -265,10 +265,10 @@ static void orphans_that_die_unnoticed_are_buried(void **state)
     lvn_strays_seen seen = {.count = 0};
     int64_t deadline = lvn_clock_monotonic_ns() + 5 * LVN_NS_PER_S;
     do {
-        lvn_strays_bury(&seen);
+        lvn_strays_bury(&seen, NULL);
         usleep(20000);
     } while (seen.count == 0 && lvn_clock_monotonic_ns() < deadline);
-    lvn_strays_bury(&seen);
+    lvn_strays_bury(&seen, NULL);
     assert_int_equal(count_children(), 0);
 }
 

@@ -21,6 +21,7 @@ static lvn_runner *runner;
 static lvn_runner_config config;
 static lvn_err err;
 static int fds_before;
+static bool is_forked; /* warm workers come from a nursery */
 
 /* ---- the store from a test's point of view ---- */
 
@@ -110,11 +111,12 @@ static int64_t count_status(lvn_rollout_status status)
 
 /* ---- fixture ---- */
 
+/* The initial state, if any, says that workers are forked. */
 static int set_up(void **state)
 {
-    (void)state;
     fds_before = count_fds();
     err = (lvn_err){0};
+    is_forked = *state != NULL;
     arena = lvn_arena_new(0);
     snprintf(folder, sizeof(folder), "/tmp/levin-runner-XXXXXX");
     if (!mkdtemp(folder) || lvn_store_open(&(lvn_store_config){.url = "memory"}, &store, &err))
@@ -168,7 +170,7 @@ static const char *write_file(const char *name, const char *text)
 static void start_warm(const char *source)
 {
     config.agent = (lvn_agent_spec){.kind = LVN_AGENT_WARM, .file = write_file("agent.py", source), .function = "solve",
-                                    .max_output_bytes = 200000};
+                                    .max_output_bytes = 200000, .is_forked = is_forked};
     start();
 }
 
@@ -497,7 +499,7 @@ static void warm_failures_are_told_and_the_run_goes_on(void **state)
     expect_output(reward, "r");
     expect_reward(reward, 0.5, "");
     assert_false(is_any_running("3341"));
-    expect_in_file(lvn_arena_printf(arena, "%s/logs/Worker-0.log", folder), "imported");
+    expect_in_file(lvn_arena_printf(arena, "%s/logs/%s.log", folder, is_forked ? "nursery" : "Worker-0"), "imported");
 }
 
 static void warm_workers_are_kept(void **state)
@@ -556,6 +558,45 @@ static void a_warm_agent_that_cannot_import_fails_attempts_and_is_reported_once(
     for (int i = 0; i < 6; i++)
         expect_failure(ids[i], LVN_ATTEMPT_FAILED, "No module named 'levin_no_such_module'");
     assert_int_equal(atomic_load(&loops_told), 1);
+}
+
+static void forking_is_left_when_imports_start_threads(void **state)
+{
+    (void)state;
+    config.workers = 2;
+    start_warm("import threading, time\nthreading.Thread(target=time.sleep, args=(3344,), daemon=True).start()\n"
+               "def solve(task): return 'fine'\n");
+    expect_output(enqueue("1", 1, LVN_TIME_NULL), "fine");
+}
+
+/* The pid of the process that has `word` among its arguments; 0: none. */
+static pid_t find_process(const char *word)
+{
+    char command[200], text[32] = {0};
+    snprintf(command, sizeof(command), "for p in /proc/[0-9]*; do tr '\\0' ' ' < $p/cmdline | grep -q -- '%s' && "
+                                       "[ $(cut -d' ' -f4 $p/stat) = %d ] && echo ${p#/proc/}; done 2>/dev/null", word, getpid());
+    FILE *f = popen(command, "re");
+    if (!fgets(text, sizeof(text), f))
+        text[0] = 0;
+    pclose(f);
+    return (pid_t)strtol(text, NULL, 10);
+}
+
+static void workers_go_on_when_their_nursery_dies(void **state)
+{
+    (void)state;
+    config.workers = 2;
+    start_warm(warm_agent);
+    lvn_str slow = enqueue("{\"do\":\"slow\",\"sleep\":1}", 1, LVN_TIME_NULL);
+    expect_output(enqueue("{\"do\":\"a\"}", 1, LVN_TIME_NULL), "a");
+    pid_t nursery = find_process("levin_worker.py --fork");
+    assert_true(nursery > 1);
+    assert_int_equal(kill(nursery, SIGKILL), 0);
+    expect_output(slow, "slow");
+    wait_for(enqueue("{\"do\":\"exit\"}", 1, LVN_TIME_NULL));
+    wait_for(enqueue("{\"do\":\"exit\"}", 1, LVN_TIME_NULL));
+    for (int i = 0; i < 4; i++) /* on workers that were started the ordinary way */
+        expect_output(enqueue("{\"do\":\"b\"}", 1, LVN_TIME_NULL), "b");
 }
 
 /* ---- stopping ---- */
@@ -730,6 +771,13 @@ int main(void)
         EACH(warm_failures_are_told_and_the_run_goes_on),
         EACH(warm_workers_are_kept),
         EACH(a_warm_agent_that_cannot_import_fails_attempts_and_is_reported_once),
+#define EACH_FORKED(name) cmocka_unit_test_prestate_setup_teardown(name, set_up, tear_down, "forked")
+        EACH_FORKED(warm_failures_are_told_and_the_run_goes_on),
+        EACH_FORKED(warm_workers_are_kept),
+        EACH_FORKED(a_warm_agent_that_cannot_import_fails_attempts_and_is_reported_once),
+        EACH_FORKED(forking_is_left_when_imports_start_threads),
+        EACH_FORKED(workers_go_on_when_their_nursery_dies),
+        EACH_FORKED(a_cancel_ends_warm_workers),
         EACH(idle_runners_stop_at_once),
         EACH(a_drain_finishes_what_runs_and_claims_no_more),
         EACH(a_cancel_ends_agents_that_ignore_signals),
