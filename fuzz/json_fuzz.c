@@ -1,7 +1,8 @@
-/* What is read and written again must read as the same, and the validator must take any tree. */
+/* Both readers must agree, what is read and written again must read as the same, and the validator must take any tree. */
 #include <stdlib.h>
 
 #include "api/schema.h"
+#include "base/json_python.h"
 #include "fuzz/fuzz.h"
 
 static lvn_str write(lvn_arena *arena, const lvn_json *value)
@@ -25,6 +26,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     if (lvn_json_parse(arena, text, &value, &offset, NULL) != LVN_OK)
         return 0;
     lvn_str first = write(arena, &value);
+    if (lvn_json_python_parse(arena, text, &again, &offset, NULL) != LVN_OK || !lvn_str_eq(first, write(arena, &again)))
+        abort();
     /* A lone surrogate is accepted in an escape, but what is written for it is no UTF-8 any more. */
     if (lvn_json_parse(arena, first, &again, NULL, NULL) == LVN_OK && !lvn_str_eq(first, write(arena, &again)))
         abort();

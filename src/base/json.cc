@@ -6,6 +6,8 @@
 #include <cstring>
 #include <vector>
 
+// Errors are values here: without this a result may be read unchecked, and then throws.
+#define SIMDJSON_EXCEPTIONS 0
 #include <simdjson.h>
 
 extern "C" {
@@ -110,7 +112,7 @@ bool build(builder &b, od::value value, lvn_json *out, int depth)
     }
     case 'n':
         out->kind = LVN_JSON_NULL;
-        return value.is_null();
+        return !value.is_null().get(out->boolean) && out->boolean; // false for a word that only begins like null
     case 't':
     case 'f':
         out->kind = LVN_JSON_BOOL;

@@ -51,6 +51,7 @@ static void wrong_text_is_refused_where_python_refuses_it(void **state)
     } cases[] = {
         {"", 0}, {"{", 1}, {"{\"a\"}", 4}, {"[1,]", 3}, {"[1 2]", 3}, {"{\"a\":1,}", 7}, {"nul", 0}, {"[\"a", 1},
         {"{} x", 3}, {"\"\xc3\xa9\" x", 4}, {"01", 1}, {"[\"\\x\"]", 2},
+        {"{\"a\":null1}", 9}, {"[true1]", 5},
     };
     for (size_t i = 0; i < sizeof(cases) / sizeof(*cases); i++) {
         lvn_arena *a = lvn_arena_new(0);
