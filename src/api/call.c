@@ -8,6 +8,9 @@
 /* Bodies above this are validated on the pool: at about 200 MB/s the loop would stand still for more than a millisecond. */
 enum { POOL_BYTES = 256 * 1024 };
 
+/* A value takes up to a hundred bytes once parsed, and as few as two in the text. */
+enum { MAX_VALUES = 4000000 };
+
 /* ---- failing ---- */
 
 void lvn_api_fail(lvn_api_call *call, int status, lvn_str json_body)
@@ -123,6 +126,14 @@ static bool has_lone_surrogate(lvn_str text, const lvn_json *value)
     return (lvn_str_contains(text, LVN_STR("\\ud")) || lvn_str_contains(text, LVN_STR("\\uD"))) && !is_all_utf8(value);
 }
 
+static bool has_too_many_values(lvn_str text)
+{
+    size_t count = 0;
+    for (size_t i = 0; i < text.len; i++)
+        count += (text.ptr[i] == ',') | (text.ptr[i] == '[') | (text.ptr[i] == '{');
+    return count > MAX_VALUES;
+}
+
 static void read_body(lvn_api_call *call)
 {
     bool is_optional = call->route->input_from == LVN_INPUT_OPTIONAL_BODY;
@@ -135,6 +146,10 @@ static void read_body(lvn_api_call *call)
         lvn_err err;
         size_t offset = 0;
         lvn_str text = lvn_str_starts_with(body, LVN_STR("\xef\xbb\xbf")) ? lvn_str_from(body, 3) : body;
+        if (has_too_many_values(text)) {
+            lvn_api_fail_detail(call, 413, "Too many values in the body; send them in parts");
+            return;
+        }
         lvn_code code = lvn_json_parse(call->arena, text, &parsed, &offset, &err);
         if (code == LVN_INVALID && lvn_utf8_is_valid(text)) {
             fail_not_json(call, offset, &err);
@@ -333,11 +348,22 @@ static void answer(lvn_api_call *call)
         lvn_api_answer_error(call);
 }
 
+static void unpark(lvn_api_call *call)
+{
+    if (!call->is_parked)
+        return;
+    call->is_parked = false;
+    lvn_http_on_disconnect(call->request, NULL, NULL);
+    *(call->previous_parked ? &call->previous_parked->next_parked : &call->api->parked) = call->next_parked;
+    if (call->next_parked)
+        call->next_parked->previous_parked = call->previous_parked;
+}
+
 static void finish(void *arg)
 {
     lvn_api_call *call = arg;
     lvn_http_request *request = call->request;
-    lvn_http_on_disconnect(request, NULL, NULL);
+    unpark(call);
     answer(call);
     lvn_http_release(request);
 }
@@ -360,6 +386,38 @@ static bool may_park(const lvn_op *op)
     return op->kind == LVN_OP_WAIT || (op->kind == LVN_OP_DEQUEUE && op->in.dequeue.wait_s > 0);
 }
 
+static void park(lvn_api_call *call)
+{
+    call->is_parked = true;
+    lvn_http_on_disconnect(call->request, client_left, call);
+    call->next_parked = call->api->parked;
+    if (call->next_parked)
+        call->next_parked->previous_parked = call;
+    call->api->parked = call;
+}
+
+static void do_not_wait(lvn_op *op)
+{
+    if (op->kind == LVN_OP_WAIT)
+        op->in.wait.timeout_s = 0;
+    else
+        op->in.dequeue.wait_s = 0;
+}
+
+static void stop_waiting(void *arg)
+{
+    lvn_api *api = arg;
+    api->is_stopping = true;
+    for (lvn_api_call *call = api->parked; call; call = call->next_parked)
+        lvn_store_cancel(api->store, &call->op);
+}
+
+void lvn_api_stop_waiting(lvn_api *api)
+{
+    if (api)
+        lvn_loop_call(lvn_http_loop(api->server), stop_waiting, api);
+}
+
 /* What comes behind prepare; on the loop. */
 static void proceed(lvn_api_call *call)
 {
@@ -376,12 +434,14 @@ static void proceed(lvn_api_call *call)
     }
     call->op.arena = call->arena;
     call->op.done = operation_done;
-    if (may_park(&call->op)) {
+    if (may_park(&call->op) && call->api->is_stopping) {
+        do_not_wait(&call->op);
+    } else if (may_park(&call->op)) {
         if (!lvn_http_is_connected(request)) { /* it left while its body was validated */
             lvn_http_release(request);
             return;
         }
-        lvn_http_on_disconnect(request, client_left, call);
+        park(call);
     }
     lvn_err err;
     lvn_code code = lvn_store_submit(call->api->store, &call->op, &err);

@@ -34,6 +34,8 @@ struct lvn_api {
     lvn_store *store;
     lvn_api_config config;
     struct lvn_api_bound *bound; /* what the server holds for each route */
+    lvn_api_call *parked;        /* waits and dequeues that the store has not answered; loop only */
+    bool is_stopping;            /* loop only */
 };
 
 struct lvn_api_call {
@@ -49,6 +51,8 @@ struct lvn_api_call {
     lvn_str (*encode)(lvn_api_call *call, lvn_str body); /* on the loop, before a refusal is sent; may be NULL */
     bool is_finished; /* answered by prepare without the store */
     uv_work_t work;
+    lvn_api_call *previous_parked, *next_parked;
+    bool is_parked;
     void *state;      /* the route's own */
 };
 

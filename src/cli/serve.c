@@ -74,6 +74,7 @@ static lvn_code start(service *s, const options *o, lvn_err *err)
 
 static void stop(service *s)
 {
+    lvn_api_stop_waiting(s->api);
     if (s->server)
         lvn_http_close(s->server, GRACE_MS);
     lvn_api_free(s->api);

@@ -402,6 +402,7 @@ void lvn_http_conn_accept(lvn_http_server *server)
         return;
     }
     uv_tcp_nodelay(&conn->tcp, 1);
+    uv_tcp_keepalive(&conn->tcp, 1, 60); /* a parked request has no other way to learn that its peer vanished */
     if (server->conn_count > server->config.max_connections) {
         lvn_http_conn_fail(conn, 503, "Too many connections");
         return;

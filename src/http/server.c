@@ -159,6 +159,11 @@ int lvn_http_port(const lvn_http_server *server)
     return server->port;
 }
 
+lvn_loop *lvn_http_loop(const lvn_http_server *server)
+{
+    return server->loop;
+}
+
 void lvn_http_route(lvn_http_server *server, const char *method, const char *pattern, lvn_http_handler handler, void *user)
 {
     lvn_http_node_add(server->root, method, pattern, handler, user);

@@ -54,6 +54,7 @@ void lvn_http_config_default(lvn_http_config *config);
 /* Binds and listens. LVN_CONFLICT: the port is in use. Routes are added before `start`. Any thread (it calls the loop). */
 lvn_code lvn_http_open(const lvn_http_config *config, lvn_loop *loop, lvn_http_server **out, lvn_err *err) LVN_MUST_USE;
 int lvn_http_port(const lvn_http_server *server);
+lvn_loop *lvn_http_loop(const lvn_http_server *server);
 
 /* HEAD goes to the handler of GET unless it has one of its own. `pattern` has literal segments and {name} segments, e.g. "/v1/agl/rollouts/{id}/attempts/{aid}". Literal segments win over
  * {..} ones, per method. An unknown path is answered 404, a known one with another method 405 with Allow, as

@@ -10,6 +10,7 @@ import subprocess
 import threading
 import time
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -205,6 +206,29 @@ def test_a_dequeue_may_wait(server: Server) -> None:
     assert box[0][0] == 200 and box[0][1][0]["rollout_id"] == queued["rollout_id"]
     status, answer = server.call("POST", "/queues/rollouts/dequeue?wait=soon")
     assert status == 422 and types(answer["detail"]) == [("float_parsing", ["query", "wait"])]
+
+
+def test_parked_requests_do_not_hold_up_the_end(tmp_path: Path) -> None:
+    server = Server(f"sqlite:{tmp_path / 'levin.db'}")
+    rollout, _ = start(server)
+    answers: list[Any] = []
+    waiting = [threading.Thread(target=lambda p=path, b=body: answers.append(server.call("POST", p, b))) for path, body in (
+        ("/waits/rollouts", {"rollout_ids": [rollout], "timeout": None}), ("/queues/rollouts/dequeue?wait=50", {"limit": 1}))]
+    for thread in waiting:
+        thread.start()
+    time.sleep(0.3)
+    begin = time.monotonic()
+    assert server.stop() == 0
+    assert time.monotonic() - begin < 3
+    for thread in waiting:
+        thread.join(10)
+    assert [status for status, _ in answers] == [503, 503]
+
+
+def test_too_many_values_are_refused(server: Server) -> None:
+    status, _, body = server.raw("POST", API + "/rollouts", b'{"input": [' + b"0," * 5_000_000 + b"0]}",
+                                 {"Content-Type": "application/json"})
+    assert status == 413 and b"Too many values" in body
 
 
 def test_a_big_body_is_taken_whole(server: Server) -> None:
