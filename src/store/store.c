@@ -158,6 +158,8 @@ static lvn_code try_batch(lvn_store *store, const op_list *batch, lvn_err *err)
     code = lvn_apply_watchdog(s, now, err);
     for (lvn_op *op = batch->head; op && !code; op = op->internal.next) {
         lvn_apply(s, op, now);
+        /* Decided here, with what it saw: a later operation of the batch may end the wait, and the answer would miss that. */
+        op->internal.parked = op->code == LVN_OK && wants_to_wait(store, op) ? store : NULL;
         if (op->kind == LVN_OP_STATISTICS)
             op->out.statistics.uptime_s = now - store->begin_time;
         if (is_backend_failure(op->code)) {
@@ -176,7 +178,7 @@ static void answer(lvn_store *store, op_list *batch)
 {
     for (lvn_op *op = batch->head; op;) {
         lvn_op *next = op->internal.next;
-        if (op->code == LVN_OK && wants_to_wait(store, op))
+        if (op->internal.parked)
             park(store, op);
         else
             finish(op);
@@ -319,7 +321,9 @@ static void *run(void *arg)
             run_batch(store, &ready);
         store->cpu_ns = lvn_clock_thread_cpu_ns();
         pthread_mutex_lock(&store->lock);
-        if (!store->incoming.count && !store->cancelled_count && !store->is_closing)
+        /* The second batch may have set these through the watchdog: then look at the parked ones once more. */
+        bool has_news = store->state.has_finished_some || store->state.has_queued_some;
+        if (!store->incoming.count && !store->cancelled_count && !store->is_closing && !has_news)
             sleep_until_work(store);
     }
     while (store->parked_count)
