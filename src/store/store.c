@@ -431,9 +431,13 @@ lvn_code lvn_store_call(lvn_store *store, lvn_op *op)
     call_wait wait = {PTHREAD_MUTEX_INITIALIZER, PTHREAD_COND_INITIALIZER, false};
     op->done = end_call;
     op->user = &wait;
-    op->code = lvn_store_submit(store, op, &op->err);
-    if (op->code)
-        return op->code;
+    lvn_err err = {0};
+    lvn_code code = lvn_store_submit(store, op, &err);
+    if (code) { /* else the op is the executor's until it is done */
+        op->code = code;
+        op->err = err;
+        return code;
+    }
     pthread_mutex_lock(&wait.lock);
     while (!wait.is_done)
         pthread_cond_wait(&wait.done, &wait.lock);
