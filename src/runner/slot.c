@@ -284,6 +284,14 @@ static void count_outcome(lvn_slot_shared *shared, const outcome *o, lvn_code co
         atomic_fetch_add(code == LVN_CANCELLED ? &shared->cancelled : &shared->failed, 1);
 }
 
+/* A command is one process an attempt; a warm worker knows how often it was started. */
+static void count_processes(lvn_slot *s)
+{
+    unsigned now = s->warm ? lvn_warm_starts(s->warm) : s->counted_starts + 1;
+    atomic_fetch_add(&s->shared->processes, now - s->counted_starts);
+    s->counted_starts = now;
+}
+
 static void run_attempt(lvn_slot *s, const lvn_attempted *claimed)
 {
     const lvn_attempt *attempt = &claimed->attempt;
@@ -317,8 +325,9 @@ static void run_attempt(lvn_slot *s, const lvn_attempted *claimed)
         lvn_log(LVN_DEBUG, "attempt_failed", "rollout=%.*s attempt=%.*s error=\"%s\"", LVN_STR_ARG(attempt->rollout_id),
                 LVN_STR_ARG(attempt->attempt_id), o->err.message);
     }
+    count_outcome(s->shared, o, code); /* first, so that whoever waits for the rollout finds it counted */
+    count_processes(s);
     report(s, claimed, o, &log);
-    count_outcome(s->shared, o, code);
     lvn_attempt_log_done(&log);
 }
 
@@ -344,13 +353,6 @@ static void open_slot(lvn_slot *s)
     };
     s->warm = lvn_warm_new(&s->warm_config);
     lvn_warm_start(s->warm); /* it imports while we wait for work */
-}
-
-static void count_processes(lvn_slot *s, bool has_run)
-{
-    unsigned now = s->warm ? lvn_warm_starts(s->warm) : s->counted_starts + has_run;
-    atomic_fetch_add(&s->shared->processes, now - s->counted_starts);
-    s->counted_starts = now;
 }
 
 /* Our own time on this thread since `from`, scoring taken out by the caller's hook accounting. */
@@ -380,7 +382,6 @@ void *lvn_slot_run(void *arg)
             struct pollfd fd = {.fd = s->shared->drain_fd, .events = POLLIN};
             poll(&fd, 1, CLAIM_RETRY_MS);
         }
-        count_processes(s, code == LVN_OK);
         cpu = account_cpu(s, cpu);
     }
     s->warm = lvn_warm_free(s->warm);

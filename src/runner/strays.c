@@ -3,6 +3,7 @@
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <poll.h>
 #include <signal.h>
 #include <stdbool.h>
 #include <stdio.h>
@@ -13,9 +14,10 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "base/arena.h"
 #include "runner/nursery.h"
 
-enum { MAX_DEPTH = 16, ENVIRON_BYTES = 128 * 1024 };
+enum { MAX_DEPTH = 16, MAX_ROUNDS = 64, MAX_PAUSES = 20, ENVIRON_BYTES = 128 * 1024 };
 
 void lvn_strays_adopt(void)
 {
@@ -127,17 +129,21 @@ void lvn_strays_done(lvn_strays *strays)
     }
 }
 
-static bool has_marker(pid_t pid, const char *marker)
+typedef enum marking { MARKED, UNMARKED, UNKNOWN } marking;
+
+/* UNKNOWN: the environment reads as empty, as it does in the middle of an exec. */
+static marking read_marking(pid_t pid, const char *marker)
 {
     char path[64];
     snprintf(path, sizeof(path), "/proc/%d/environ", pid);
-    char *text = malloc(ENVIRON_BYTES);
-    ssize_t len = text ? read_proc(path, text, ENVIRON_BYTES) : -1;
-    bool is_found = false;
-    for (ssize_t at = 0; at < len && !is_found; at += (ssize_t)strlen(text + at) + 1)
-        is_found = strcmp(text + at, marker) == 0;
+    char *text = lvn_alloc(ENVIRON_BYTES);
+    ssize_t len = read_proc(path, text, ENVIRON_BYTES);
+    marking found = len == 0 ? UNKNOWN : UNMARKED;
+    for (ssize_t at = 0; at < len && found == UNMARKED; at += (ssize_t)strlen(text + at) + 1)
+        if (strcmp(text + at, marker) == 0)
+            found = MARKED;
     free(text);
-    return is_found;
+    return found;
 }
 
 /* Orphans go to the program's first thread, whose id is the pid. */
@@ -146,27 +152,41 @@ static size_t list_orphans(pid_t *out, size_t max)
     return list_children(getpid(), getpid(), out, max);
 }
 
-void lvn_strays_sweep(pid_t session, const char *marker)
+/* One look at the orphans. Returns how many were killed; *out_unknown counts those of which it could not be said. */
+static size_t sweep_once(pid_t session, const char *marker, size_t *out_unknown)
 {
     pid_t orphans[LVN_STRAYS_MAX];
-    /* What is killed may hand over children of its own, so look again until nothing is found. A chain longer than this
-     * is forking on purpose, and what is left of it is met at the next sweep. */
-    for (int round = 0; round < MAX_DEPTH; round++) {
-        size_t count = list_orphans(orphans, LVN_STRAYS_MAX), killed = 0;
-        for (size_t i = 0; i < count; i++) {
-            char state;
-            pid_t its_session;
-            if (!read_stat(orphans[i], &state, &its_session))
-                continue;
-            if (its_session != session && !has_marker(orphans[i], marker))
-                continue;
-            /* It is our child and nobody else collects it, so the pid cannot have been recycled. */
-            kill(orphans[i], SIGKILL);
-            if (waitpid(orphans[i], NULL, 0) == orphans[i])
-                killed++;
-        }
-        if (!killed)
+    size_t count = list_orphans(orphans, LVN_STRAYS_MAX), killed = 0;
+    *out_unknown = 0;
+    for (size_t i = 0; i < count; i++) {
+        char state;
+        pid_t its_session;
+        if (!read_stat(orphans[i], &state, &its_session))
+            continue;
+        marking its = its_session == session ? MARKED : state == 'Z' ? UNMARKED : read_marking(orphans[i], marker);
+        *out_unknown += its == UNKNOWN;
+        if (its != MARKED)
+            continue;
+        /* It is our child and nobody else collects it, so the pid cannot have been recycled. */
+        kill(orphans[i], SIGKILL);
+        if (waitpid(orphans[i], NULL, 0) == orphans[i])
+            killed++;
+    }
+    return killed;
+}
+
+void lvn_strays_sweep(pid_t session, const char *marker)
+{
+    /* What is killed may hand over children of its own, so look again until nothing is found. A longer chain is forking on
+     * purpose, and what is left of it is met at a later sweep. One in the middle of an exec is given a moment. */
+    for (int round = 0, pauses = 0; round < MAX_ROUNDS && pauses < MAX_PAUSES; round++) {
+        size_t unknown;
+        if (sweep_once(session, marker, &unknown))
+            continue;
+        if (!unknown)
             return;
+        pauses++;
+        poll(NULL, 0, 1);
     }
 }
 

@@ -35,10 +35,20 @@ static inline int count_children(void)
     return count;
 }
 
-/* Whether any process has `word` as an argument. Of this program's session or not. */
-static inline bool is_any_running(const char *word)
+/* Scripts of tests sleep for NUMBER.$LEVIN_TEST_PID seconds, so that they are told from those of another run of the tests. */
+static inline void set_test_pid(void)
+{
+    char text[16];
+    snprintf(text, sizeof(text), "%d", getpid());
+    setenv("LEVIN_TEST_PID", text, 1);
+}
+
+/* Whether any process of this run of the tests sleeps for `number` seconds. */
+static inline bool is_any_running(const char *number)
 {
     bool is_found = false;
+    char word[64];
+    snprintf(word, sizeof(word), "%s.%d", number, getpid());
     DIR *dir = opendir("/proc");
     for (struct dirent *e; dir && (e = readdir(dir));) {
         char path[300], text[4096];

@@ -121,6 +121,7 @@ static int set_up(void **state)
     snprintf(folder, sizeof(folder), "/tmp/levin-runner-XXXXXX");
     if (!mkdtemp(folder) || lvn_store_open(&(lvn_store_config){.url = "memory"}, &store, &err))
         return 1;
+    setenv("TMPDIR", folder, 1);
     config = (lvn_runner_config){
         .workers = 1,
         .gateway_url = "http://127.0.0.1:9",
@@ -234,14 +235,14 @@ static void a_command_gets_its_task_and_its_addresses(void **state)
     lvn_str log = lvn_json_get_str(&m, "log", LVN_STR_ABSENT);
     expect_in_file(log, "noise\n{\"output\"");
     expect_in_file(log, "levin-task-");
-    assert_int_equal(system("ls /tmp/levin-task-* >/dev/null 2>&1") == 0, false);
+    assert_int_not_equal(system(lvn_arena_printf(arena, "ls %s/levin-task-* >/dev/null 2>&1", folder).ptr), 0);
 }
 
 static const char bad_agent[] =
     "read t; case $t in "
     "*crash*) kill -SEGV $$;; "
     "*status*) echo oh no >&2; exit 3;; "
-    "*hang*) trap '' TERM; (trap '' TERM; sleep 3340) & setsid sleep 3340 & sleep 3340;; "
+    "*hang*) s=3340.$LEVIN_TEST_PID; trap '' TERM; (trap '' TERM; sleep $s) & setsid sleep $s & sleep $s;; "
     "*endless*) yes;; "
     "*stderr*) yes >&2;; "
     "*silent*) exit 0;; "
@@ -455,7 +456,7 @@ static const char warm_agent[] =
     "    if do == 'kill': os.kill(os.getpid(), signal.SIGKILL)\n"
     "    if do == 'hang':\n"
     "        signal.signal(signal.SIGTERM, signal.SIG_IGN)\n"
-    "        subprocess.Popen(['sleep', '3341'], start_new_session=True)\n"
+    "        subprocess.Popen(['sleep', '3341.' + os.environ['LEVIN_TEST_PID']], start_new_session=True)\n"
     "        time.sleep(3341)\n"
     "    if do == 'endless':\n"
     "        while True: print('x' * 1000)\n"
@@ -644,7 +645,7 @@ static void a_cancel_ends_agents_that_ignore_signals(void **state)
     config.workers = 4;
     for (int i = 0; i < 6; i++)
         enqueue("\"hang\"", 1, LVN_TIME_NULL);
-    start_shell("trap '' TERM INT; (trap '' TERM INT; sleep 3342) & while :; do sleep 0.05; done");
+    start_shell("trap '' TERM INT; (trap '' TERM INT; sleep 3342.$LEVIN_TEST_PID) & while :; do sleep 0.05; done");
     wait_busy(4);
     int64_t start_ns = lvn_clock_monotonic_ns();
     lvn_runner_stop(runner, 100);
@@ -756,6 +757,7 @@ static void a_bad_configuration_is_refused(void **state)
 
 int main(void)
 {
+    set_test_pid();
 #define EACH(name) cmocka_unit_test_setup_teardown(name, set_up, tear_down)
     const struct CMUnitTest tests[] = {
         EACH(a_command_gets_its_task_and_its_addresses),

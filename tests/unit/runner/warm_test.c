@@ -33,7 +33,7 @@ static const char worker[] =
     "    if do == 'raise': answer = {'id': m['id'], 'ok': False, 'error': 'ValueError: bad', 'traceback': 'Traceback ...'}\n"
     "    if do == 'exit': os._exit(3)\n"
     "    if do == 'kill': os.kill(os.getpid(), signal.SIGKILL)\n"
-    "    if do == 'hang': subprocess.Popen(['sleep', '3336']); signal.signal(signal.SIGTERM, signal.SIG_IGN); time.sleep(3336)\n"
+    "    if do == 'hang': subprocess.Popen(['sleep', '3336.' + os.environ['LEVIN_TEST_PID']]); signal.signal(signal.SIGTERM, signal.SIG_IGN); time.sleep(3336)\n"
     "    if do == 'wrong id': answer['id'] = 77\n"
     "    if do == 'text': print('debug', flush=True)\n"
     "    if do == 'garbage': sys.stdout.buffer.write(b'\\x00\\xff\\xfe{\\n'); sys.stdout.flush()\n"
@@ -50,7 +50,8 @@ static const char worker[] =
 
 static char script[64];
 static const char *argv[] = {"python3", "-u", script, "good", NULL};
-static const char *env[] = {"PATH=/usr/local/bin:/usr/bin:/bin", NULL};
+static char test_pid[32];
+static const char *env[] = {"PATH=/usr/local/bin:/usr/bin:/bin", test_pid, NULL};
 static lvn_warm_config config;
 static lvn_arena *arena;
 static lvn_warm *warm;
@@ -309,6 +310,8 @@ static void what_a_worker_says_goes_to_the_log_of_its_task(void **state)
 
 int main(void)
 {
+    set_test_pid();
+    snprintf(test_pid, sizeof(test_pid), "LEVIN_TEST_PID=%d", getpid());
     lvn_strays_adopt();
     snprintf(script, sizeof(script), "/tmp/levin-worker-%d.py", getpid());
     FILE *f = fopen(script, "w");
