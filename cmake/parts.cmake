@@ -14,7 +14,7 @@ function(lvn_part name)
         foreach(source ${tests})
             get_filename_component(test ${source} NAME_WE)
             add_executable(${name}_${test} ${source})
-            target_link_libraries(${name}_${test} PRIVATE lvn_${name} lvn_flags PkgConfig::CMOCKA)
+            target_link_libraries(${name}_${test} PRIVATE lvn_${name} lvn_flags PkgConfig::CMOCKA ${PART_PRIVATE})
             target_compile_definitions(${name}_${test} PRIVATE
                 LVN_SOURCE_DIR="${CMAKE_SOURCE_DIR}" LVN_BINARY_DIR="${CMAKE_BINARY_DIR}")
             set_target_properties(${name}_${test} PROPERTIES
