@@ -7,8 +7,8 @@
  *     lvn_code code = lvn_span_builder_finish(&b, arena, &head, &span, err);
  *     lvn_span_builder_done(&b);
  *
- * One thread at a time. Text must be UTF-8. Adding never fails on the spot: a builder that outgrew its maximum says so at
- * finish. */
+ * One thread at a time. Text must be UTF-8. Adding never fails on the spot: a builder that outgrew its maximum
+ * says so at finish. */
 #ifndef LVN_MODEL_SPAN_BUILD_H
 #define LVN_MODEL_SPAN_BUILD_H
 
@@ -22,7 +22,8 @@
 #include "base/str.h"
 #include "model/model.h"
 
-/* A map of attribute name to value, written as it grows. The caller does not repeat a key: nothing here looks for it. */
+/* A map of attribute name to value, written as it grows. The caller does not repeat a key: nothing here looks for
+ * it. */
 typedef struct lvn_attrs {
     lvn_buf json; /* "{" and members, without the closing brace; empty while there are none */
 } lvn_attrs;
@@ -69,13 +70,13 @@ void lvn_span_builder_done(lvn_span_builder *builder);
 /* Adds an event; `attributes` NULL: none. It is copied. */
 void lvn_span_builder_event(lvn_span_builder *builder, lvn_str name, double time, const lvn_attrs *attributes);
 
-/* Writes the span to `out`; all its text lies in `arena` afterwards, so the builder and the head may go. The builder is unchanged.
- * LVN_TOO_LARGE: more than `max` bytes were added (`out` untouched). */
+/* Writes the span to `out`; all its text lies in `arena` afterwards, so the builder and the head may go. The
+ * builder is unchanged. LVN_TOO_LARGE: more than `max` bytes were added (`out` untouched). */
 lvn_code lvn_span_builder_finish(const lvn_span_builder *builder, lvn_arena *arena, const lvn_span_head *head,
                                  lvn_span *out, lvn_err *err) LVN_MUST_USE;
 
-/* The trace that all spans written by ourselves for one attempt share: 32 hex digits, always the same for the same ids. `out` has
- * 33 bytes. */
+/* The trace that all spans written by ourselves for one attempt share: 32 hex digits, always the same for the same
+ * ids. `out` has 33 bytes. */
 void lvn_span_trace_id(lvn_str rollout_id, lvn_str attempt_id, char *out);
 
 #endif

@@ -122,7 +122,8 @@ static size_t name_len(const char *entry)
     return strcspn(entry, "=");
 }
 
-/* Later entries win over earlier ones of the same name: ours, what the user adds, and last what makes an attempt one. */
+/* Later entries win over earlier ones of the same name: ours, what the user adds, and last what makes an attempt
+ * one. */
 typedef struct env_list {
     lvn_map places; /* name -> index + 1 */
     const char **items;
@@ -161,7 +162,8 @@ static const char *const *join_env(const lvn_runner_config *config, const env_va
     for (size_t i = 0; extra && extra[i]; i++)
         add_entry(&list, extra[i]);
     for (size_t i = 0; i < vars->count; i++)
-        add_entry(&list, lvn_arena_printf(arena, "%s=%.*s", vars->items[i].name, LVN_STR_ARG(vars->items[i].value)).ptr);
+        add_entry(&list, lvn_arena_printf(arena, "%s=%.*s", vars->items[i].name,
+                                          LVN_STR_ARG(vars->items[i].value)).ptr);
     lvn_map_done(&list.places);
     list.items[list.count] = NULL;
     return list.items;

@@ -1,5 +1,5 @@
-/* One attempt's worth of an agent: what it is given and how its answer is got, by command or warm worker. Private to the
- * runner. */
+/* One attempt's worth of an agent: what it is given and how its answer is got, by command or warm worker. Private
+ * to the runner. */
 #ifndef LVN_RUNNER_AGENT_H
 #define LVN_RUNNER_AGENT_H
 
@@ -28,14 +28,14 @@ typedef struct lvn_agent_job {
 /* Fills the zeroes of a configuration with what its header promises. */
 void lvn_agent_defaults(lvn_runner_config *config);
 
-/* NULL-terminated, in `arena`: what starts the agent. For warm ones `shim` is the path of the shim; `is_nursery` makes it the
- * process that forks them. */
+/* NULL-terminated, in `arena`: what starts the agent. For warm ones `shim` is the path of the shim; `is_nursery`
+ * makes it the process that forks them. */
 const char *const *lvn_agent_argv(const lvn_runner_config *config, const char *shim, bool is_nursery, lvn_arena *arena);
 /* The environment of a process that serves many attempts: ours, the spec's, and the addresses without an attempt. */
 const char *const *lvn_agent_env(const lvn_runner_config *config, lvn_arena *arena);
 
-/* Runs the agent. LVN_OK with the answer in `arena`; LVN_TIMEOUT; LVN_CANCELLED; any other code is a failure whose message says
- * what the agent did. Nothing that it started is left. */
+/* Runs the agent. LVN_OK with the answer in `arena`; LVN_TIMEOUT; LVN_CANCELLED; any other code is a failure whose
+ * message says what the agent did. Nothing that it started is left. */
 lvn_code lvn_agent_run(const lvn_agent_job *job, lvn_arena *arena, lvn_result *out, lvn_err *err) LVN_MUST_USE;
 
 #endif

@@ -1,6 +1,6 @@
-/* What an agent wrote, in a file of bounded size: the first part as it comes, and, when there is more, the last part after a
- * line that says how much is missing between them. The file appears with its first byte. Failing to write it (no disk space)
- * is remembered and harms nothing else. One thread at a time. */
+/* What an agent wrote, in a file of bounded size: the first part as it comes, and, when there is more, the last
+ * part after a line that says how much is missing between them. The file appears with its first byte. Failing to
+ * write it (no disk space) is remembered and harms nothing else. One thread at a time. */
 #ifndef LVN_RUNNER_ATTEMPT_LOG_H
 #define LVN_RUNNER_ATTEMPT_LOG_H
 

@@ -62,7 +62,8 @@ static lvn_code check_syntax(const lvn_runner_config *config, lvn_arena *arena, 
         return lvn_fail_context(err, "the agent");
     lvn_process_feed(process, LVN_STR(""), true);
     int64_t deadline = lvn_clock_monotonic_ns() + SHELL_CHECK_S * LVN_NS_PER_S;
-    while (!(lvn_process_pump(process, -1, deadline) & (LVN_PROCESS_EXITED | LVN_PROCESS_DEADLINE | LVN_PROCESS_OVERFLOW)))
+    const unsigned over = LVN_PROCESS_EXITED | LVN_PROCESS_DEADLINE | LVN_PROCESS_OVERFLOW;
+    while (!(lvn_process_pump(process, -1, deadline) & over))
         ;
     lvn_process_exit end;
     lvn_process_end(process, NULL, 0, &end);
@@ -72,7 +73,8 @@ static lvn_code check_syntax(const lvn_runner_config *config, lvn_arena *arena, 
     return code;
 }
 
-/* Words of a line that needs no shell, NULL-terminated; NULL when it does (quotes, variables, pipes, assignments ..). */
+/* Words of a line that needs no shell, NULL-terminated; NULL when it does (quotes, variables, pipes, assignments
+ * ..). */
 static const char *const *plain_words(const char *line, lvn_arena *arena)
 {
     if (strpbrk(line, "\"'`$\\|&;<>(){}*?[]#~!=\n"))
@@ -84,7 +86,8 @@ static const char *const *plain_words(const char *line, lvn_arena *arena)
         words[count++] = lvn_arena_dup(arena, (lvn_str){at, len}).ptr;
         at += len;
     }
-    static const char *const builtins[] = {"exec", "cd", "echo", "exit", "read", "set", "eval", "command", "exec", ".", ":"};
+    static const char *const builtins[] = {"exec", "cd",   "echo",    "exit", "read",
+                                           "set",  "eval", "command", ".",    ":"};
     for (size_t i = 0; count && i < sizeof(builtins) / sizeof(*builtins); i++)
         if (strcmp(words[0], builtins[i]) == 0)
             return NULL;

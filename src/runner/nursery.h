@@ -1,9 +1,10 @@
-/* A process that has imported the agent once and forks a warm worker from itself for each slot that wants one: a worker
- * then costs some milliseconds and the memory it changes, not the seconds and the megabytes of its imports. Private to the runner.
+/* A process that has imported the agent once and forks a warm worker from itself for each slot that wants one: a
+ * worker then costs some milliseconds and the memory it changes, not the seconds and the megabytes of its imports.
+ * Private to the runner.
  *
- * Workers are forked twice, so that they become ours (we are the child subreaper). Forking is only offered when the
- * imports have left no second thread behind; agents whose imports open what must not be shared (sockets, database
- * connections) are not for it, so that the user asks for it. */
+ * Workers are forked twice, so that they become ours (we are the child subreaper). Forking is only offered when
+ * the imports have left no second thread behind; agents whose imports open what must not be shared (sockets,
+ * database connections) are not for it, so that the user asks for it. */
 #ifndef LVN_RUNNER_NURSERY_H
 #define LVN_RUNNER_NURSERY_H
 
@@ -32,10 +33,11 @@ int lvn_nursery_settled_fd(const lvn_nursery *nursery);
 /* Known, without waiting. */
 bool lvn_nursery_is_settled(const lvn_nursery *nursery);
 
-/* Forks a worker that leads a session, has `fds` as its standard descriptors and `marker` ("NAME=VALUE") in its environment. Blocks
- * for some milliseconds, at most ten seconds. Any thread. LVN_UNAVAILABLE: the nursery does not work (any more): start
- * the worker the ordinary way. */
-lvn_code lvn_nursery_fork(lvn_nursery *nursery, const char *marker, const int fds[3], pid_t *out, lvn_err *err) LVN_MUST_USE;
+/* Forks a worker that leads a session, has `fds` as its standard descriptors and `marker` ("NAME=VALUE") in its
+ * environment. Blocks for some milliseconds, at most ten seconds. Any thread. LVN_UNAVAILABLE: the nursery does
+ * not work (any more): start the worker the ordinary way. */
+lvn_code lvn_nursery_fork(lvn_nursery *nursery, const char *marker, const int fds[3], pid_t *out,
+                          lvn_err *err) LVN_MUST_USE;
 /* The worker has been collected. */
 void lvn_nursery_forget(lvn_nursery *nursery, pid_t worker);
 /* Whether `pid` is a worker that its slot will collect. Any thread; NULL: false. */

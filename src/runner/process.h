@@ -1,13 +1,14 @@
 /* One child process with pipes on its three standard descriptors, supervised from one thread.
  *
- * A child leads a session (so a process group) of its own and is killed by the kernel when the thread that started it ends.
- * It inherits no descriptor but the three. Nothing here blocks except pump and end, which poll with deadlines; a child that does not
- * read its input, closes its output or writes without end cannot hang them. One thread at a time per process, and the
- * same one from spawn to free.
+ * A child leads a session (so a process group) of its own and is killed by the kernel when the thread that started
+ * it ends. It inherits no descriptor but the three. Nothing here blocks except pump and end, which poll with
+ * deadlines; a child that does not read its input, closes its output or writes without end cannot hang them. One
+ * thread at a time per process, and the same one from spawn to free.
  *
- * What a child leaves behind is killed with it: its process group and session, its descendants, and orphans that still carry the
- * marker variable of its environment. The calling program must be a child subreaper (lvn_strays_adopt) for the orphans
- * to be found. A process that left the session, cleared its environment and whose parent is gone escapes. */
+ * What a child leaves behind is killed with it: its process group and session, its descendants, and orphans that
+ * still carry the marker variable of its environment. The calling program must be a child subreaper
+ * (lvn_strays_adopt) for the orphans to be found. A process that left the session, cleared its environment and
+ * whose parent is gone escapes. */
 #ifndef LVN_RUNNER_PROCESS_H
 #define LVN_RUNNER_PROCESS_H
 
@@ -39,14 +40,16 @@ lvn_code lvn_process_spawn(const lvn_process_spec *spec, lvn_process **out, lvn_
 
 /* The same by forking from a nursery, of which the spec's program, environment and folder are. LVN_UNAVAILABLE: see
  * lvn_nursery_fork; LVN_IO. */
-lvn_code lvn_process_fork(struct lvn_nursery *nursery, size_t limit_bytes, lvn_process **out, lvn_err *err) LVN_MUST_USE;
+lvn_code lvn_process_fork(struct lvn_nursery *nursery, size_t limit_bytes, lvn_process **out,
+                          lvn_err *err) LVN_MUST_USE;
 
-/* Where a program would be found: writes its path to `out`. Relative paths start from `directory` (NULL: ours). LVN_NOT_FOUND;
- * LVN_INVALID: found but not executable or a folder. */
-lvn_code lvn_process_find(const char *name, const char *directory, char *out, size_t out_size, lvn_err *err) LVN_MUST_USE;
+/* Where a program would be found: writes its path to `out`. Relative paths start from `directory` (NULL: ours).
+ * LVN_NOT_FOUND; LVN_INVALID: found but not executable or a folder. */
+lvn_code lvn_process_find(const char *name, const char *directory, char *out, size_t out_size,
+                          lvn_err *err) LVN_MUST_USE;
 
-/* Queues bytes (copied) for the child's standard input; `is_last` closes it behind them. What a child that has closed its
- * input did not read is dropped. */
+/* Queues bytes (copied) for the child's standard input; `is_last` closes it behind them. What a child that has
+ * closed its input did not read is dropped. */
 void lvn_process_feed(lvn_process *process, lvn_str bytes, bool is_last);
 
 /* Standard error goes to `log` from now on, standard output too when `has_output` is set. NULL: nowhere. Borrowed. */
@@ -66,8 +69,8 @@ enum {
     LVN_PROCESS_OVERFLOW = 32, /* over limit_bytes; from here on output is dropped */
 };
 
-/* Sleeps until something of the above happens, moves bytes, and says what happened (maybe nothing: call again). wake_fd may be
- * -1; deadline on the monotonic clock, INT64_MAX: none. */
+/* Sleeps until something of the above happens, moves bytes, and says what happened (maybe nothing: call again).
+ * wake_fd may be -1; deadline on the monotonic clock, INT64_MAX: none. */
 unsigned lvn_process_pump(lvn_process *process, int wake_fd, int64_t deadline_ns);
 
 /* Standard output not consumed yet; the owner consumes from it. At most limit_bytes. */
@@ -88,8 +91,9 @@ typedef struct lvn_process_exit {
     int signal, status;
 } lvn_process_exit;
 
-/* Goes through the steps until the process has ended, then SIGKILL; in any case kills what is left of its group and descendants, reads
- * what they wrote and collects the exit status. A process that has exited already goes through no step. */
+/* Goes through the steps until the process has ended, then SIGKILL; in any case kills what is left of its group
+ * and descendants, reads what they wrote and collects the exit status. A process that has exited already goes
+ * through no step. */
 void lvn_process_end(lvn_process *process, const lvn_process_step *steps, size_t step_count, lvn_process_exit *out);
 /* Ends it (at once) if that was not done; NULL is fine. Returns NULL. */
 lvn_process *lvn_process_free(lvn_process *process);

@@ -1,5 +1,5 @@
-/* The Python program that turns a function into a warm worker (shim/levin_worker.py), carried in the binary so that it needs
- * no installed file. Private to the runner. */
+/* The Python program that turns a function into a warm worker (shim/levin_worker.py), carried in the binary so
+ * that it needs no installed file. Private to the runner. */
 #ifndef LVN_RUNNER_SHIM_H
 #define LVN_RUNNER_SHIM_H
 

@@ -28,8 +28,8 @@ enum {
 
 /* ---- store ---- */
 
-/* Insists: what a store refuses for now (full, busy) is tried again with growing pauses, since an attempt whose end is not
- * reported would only be noticed by a timeout. */
+/* Insists: what a store refuses for now (full, busy) is tried again with growing pauses, since an attempt whose
+ * end is not reported would only be noticed by a timeout. */
 static lvn_code call_store(lvn_slot *s, lvn_op *op)
 {
     int pause_ms = STORE_FIRST_PAUSE_MS;
@@ -235,7 +235,8 @@ static void open_log(const lvn_slot *s, const lvn_attempt *attempt, lvn_attempt_
 {
     char path[4096];
     size_t folder = (size_t)snprintf(path, sizeof(path), "%s/", s->shared->config->log_directory);
-    snprintf(path + folder, sizeof(path) - folder, "%.100s-%.100s.log", attempt->rollout_id.ptr, attempt->attempt_id.ptr);
+    snprintf(path + folder, sizeof(path) - folder, "%.100s-%.100s.log", attempt->rollout_id.ptr,
+             attempt->attempt_id.ptr);
     for (char *c = path + folder; *c; c++)
         if (*c == '/' || (unsigned char)*c < 0x20)
             *c = '_';

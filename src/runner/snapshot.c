@@ -136,8 +136,8 @@ void lvn_snapshot_write(lvn_snapshot *s, lvn_buf *out)
     lvn_json_write_int(out, s->threads);
     uint64_t busy = s->busy_ticks, all = s->all_ticks;
     read_ticks(&s->busy_ticks, &s->all_ticks);
-    bool has_moved = s->all_ticks > all;
-    put_number(out, "cpu_usage_pct", has_moved ? 100.0 * (double)(s->busy_ticks - busy) / (double)(s->all_ticks - all) : 0.0);
+    double passed = (double)(s->all_ticks - all);
+    put_number(out, "cpu_usage_pct", passed > 0 ? 100.0 * (double)(s->busy_ticks - busy) / passed : 0.0);
     put_memory(out);
     struct statvfs disk;
     if (!statvfs("/", &disk))

@@ -73,8 +73,8 @@ static void close_fd(int *fd)
     *fd = -1;
 }
 
-/* A pipe whose ends are above the descriptors that the child gets, even when those are closed in our program: dup2 in the child
- * would else overwrite what it still needs. */
+/* A pipe whose ends are above the descriptors that the child gets, even when those are closed in our program: dup2
+ * in the child would else overwrite what it still needs. */
 static bool open_pipe(int *out_read, int *out_write)
 {
     int ends[2];
@@ -153,8 +153,8 @@ static void __attribute__((noreturn)) run_child(const plan *p)
     _exit(127);
 }
 
-/* vfork, because fork copies the page tables of a process that maps gigabytes of weights, once for each rollout. Signals stay
- * blocked meanwhile: a handler must not run in a child that shares our memory. */
+/* vfork, because fork copies the page tables of a process that maps gigabytes of weights, once for each rollout.
+ * Signals stay blocked meanwhile: a handler must not run in a child that shares our memory. */
 static pid_t start_child(const plan *p)
 {
     sigset_t all, before;
@@ -174,8 +174,8 @@ static lvn_code explain(const trouble *what, const lvn_process_spec *spec, lvn_e
     if (what->is_directory)
         return lvn_fail(err, LVN_NOT_FOUND, "folder %s: %s", spec->directory, strerror(what->number));
     if (what->number == ENOEXEC)
-        return lvn_fail(err, LVN_INVALID, "%s cannot be executed: not a program (a script begins with a line such as #!/bin/sh)",
-                        spec->argv[0]);
+        return lvn_fail(err, LVN_INVALID, "%s cannot be executed: not a program (a script begins with a line such as "
+                                          "#!/bin/sh)", spec->argv[0]);
     if (what->number == ENOENT)
         return lvn_fail(err, LVN_NOT_FOUND, "%s cannot be executed: its interpreter does not exist", spec->argv[0]);
     return lvn_fail(err, what->number == EAGAIN || what->number == ENOMEM ? LVN_IO : LVN_INVALID,
@@ -220,8 +220,8 @@ lvn_code lvn_spawn(const lvn_process_spec *spec, const char *marker, lvn_spawned
     lvn_code code = lvn_process_find(spec->argv[0], spec->directory, path, sizeof(path), err);
     if (code)
         return code;
-    /* Made absolute before the child changes its folder: PATH may hold relative entries. Links stay as they are, since a
-     * Python finds its virtual environment by the name it was called with. */
+    /* Made absolute before the child changes its folder: PATH may hold relative entries. Links stay as they are,
+     * since a Python finds its virtual environment by the name it was called with. */
     char absolute[2 * PATH_MAX], here[PATH_MAX];
     bool is_relative = path[0] != '/' && getcwd(here, sizeof(here));
     snprintf(absolute, sizeof(absolute), "%s%s%s", is_relative ? here : "", is_relative ? "/" : "", path);
@@ -230,7 +230,8 @@ lvn_code lvn_spawn(const lvn_process_spec *spec, const char *marker, lvn_spawned
     int pidfd = -1;
     char **env = with_marker(spec->env, marker);
     if (open_pipes(fds)) {
-        plan p = {absolute, spec->directory, (char *const *)(uintptr_t)spec->argv, env, fds, spec->has_extra_fd ? spec->extra_fd : -1, getpid()};
+        plan p = {.path = absolute, .directory = spec->directory, .argv = (char *const *)(uintptr_t)spec->argv,
+                  .env = env, .fds = fds, .extra_fd = spec->has_extra_fd ? spec->extra_fd : -1, .parent = getpid()};
         pid = start_child(&p);
     }
     code = pid > 0 ? await_exec(spec, fds, pid, err)

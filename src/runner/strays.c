@@ -116,8 +116,8 @@ void lvn_strays_kill(const lvn_strays *strays)
         pidfd_send_signal(strays->pidfds[i], SIGKILL, NULL, 0);
 }
 
-/* Parents stand behind their children in the list. So going backwards, whatever is collected here has been given to us already:
- * its parent was in the session (swept before) or has just been collected. */
+/* Parents stand behind their children in the list. So going backwards, whatever is collected here has been given
+ * to us already: its parent was in the session (swept before) or has just been collected. */
 void lvn_strays_done(lvn_strays *strays)
 {
     while (strays->count) {
@@ -177,8 +177,9 @@ static size_t sweep_once(pid_t session, const char *marker, size_t *out_unknown)
 
 void lvn_strays_sweep(pid_t session, const char *marker)
 {
-    /* What is killed may hand over children of its own, so look again until nothing is found. A longer chain is forking on
-     * purpose, and what is left of it is met at a later sweep. One in the middle of an exec is given a moment. */
+    /* What is killed may hand over children of its own, so look again until nothing is found. A longer chain is
+     * forking on purpose, and what is left of it is met at a later sweep. One in the middle of an exec is given a
+     * moment. */
     for (int round = 0, pauses = 0; round < MAX_ROUNDS && pauses < MAX_PAUSES; round++) {
         size_t unknown;
         if (sweep_once(session, marker, &unknown))

@@ -5,7 +5,8 @@
 #include <stddef.h>
 #include <sys/types.h>
 
-/* The variable that each spawned process has in its environment with a value of its own, and its descendants inherit. */
+/* The variable that each spawned process has in its environment with a value of its own, and its descendants
+ * inherit. */
 #define LVN_STRAYS_MARKER "LEVIN_PROCESS_ID"
 
 /* Makes this program the one that orphans of its descendants are given to, instead of init. Process-wide; stays on. */
@@ -28,8 +29,9 @@ void lvn_strays_done(lvn_strays *strays);
 /* Kills and collects the orphans given to us that belong to session `session` or carry `marker` ("NAME=VALUE"). */
 void lvn_strays_sweep(pid_t session, const char *marker);
 
-/* Collects orphans that died unnoticed: those that were dead already at the call before. Call it every few seconds from one
- * thread; a child that another part of the program waits for is never dead for that long. `seen` keeps the pids between calls. */
+/* Collects orphans that died unnoticed: those that were dead already at the call before. Call it every few seconds
+ * from one thread; a child that another part of the program waits for is never dead for that long. `seen` keeps
+ * the pids between calls. */
 typedef struct lvn_strays_seen {
     pid_t pids[LVN_STRAYS_MAX];
     size_t count;

@@ -11,7 +11,8 @@
 /* The last line that is not blank, without line end and outer blanks; empty when there is none. */
 lvn_str lvn_text_last_line(lvn_str text);
 
-/* Copies to `out`, terminated and cut to fit at a character: bytes that are not UTF-8, and control characters, become '?'. */
+/* Copies to `out`, terminated and cut to fit at a character: bytes that are not UTF-8, and control characters,
+ * become '?'. */
 void lvn_text_clean(lvn_str text, char *out, size_t out_size);
 
 /* Whether all of it is UTF-8 without surrogates. */

@@ -143,7 +143,8 @@ void lvn_warm_start(lvn_warm *w)
     w->ready_deadline_ns = now + w->config->ready_timeout_ms * LVN_NS_PER_MS;
 }
 
-/* The next whole line of output, without its end. Borrowed from the output; *out_used bytes are to be consumed with it. */
+/* The next whole line of output, without its end. Borrowed from the output; *out_used bytes are to be consumed
+ * with it. */
 static bool next_line(lvn_buf *output, lvn_str *out_line, size_t *out_used)
 {
     const char *end = output->len ? memchr(output->ptr, '\n', output->len) : NULL;

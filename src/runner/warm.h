@@ -1,10 +1,11 @@
-/* A worker process that stays up and takes one task after the other, so that what an agent imports is paid for once.
+/* A worker process that stays up and takes one task after the other, so that what an agent imports is paid for
+ * once.
  *
- * Protocol, JSON lines: the worker prints {"ready": true} when it can take tasks, or {"ready": false, "error": ".."};
- * gets {"id": n, "task": .., "env": {..}} on standard input; answers {"id": n, "ok": true, "output": .., "reward"?: ..} or
- * {"id": n, "ok": false, "error": "..", "traceback": ".."} on standard output, where nothing else may appear; ends when
- * its input closes. Any breach, a death, a timeout or output past the limit ends the process; the next use starts
- * another, after a pause that doubles with each death that no answer came between.
+ * Protocol, JSON lines: the worker prints {"ready": true} when it can take tasks, or {"ready": false, "error":
+ * ".."}; gets {"id": n, "task": .., "env": {..}} on standard input; answers {"id": n, "ok": true, "output": ..,
+ * "reward"?: ..} or {"id": n, "ok": false, "error": "..", "traceback": ".."} on standard output, where nothing
+ * else may appear; ends when its input closes. Any breach, a death, a timeout or output past the limit ends the
+ * process; the next use starts another, after a pause that doubles with each death that no answer came between.
  *
  * One thread at a time, the same from the first start to free (the process dies with the thread that started it). */
 #ifndef LVN_RUNNER_WARM_H
@@ -46,8 +47,8 @@ void lvn_warm_start(lvn_warm *warm);
  * started again unless it keeps dying. */
 void lvn_warm_idle(lvn_warm *warm, int wake_fd);
 
-/* Waits until the worker is ready, starting it if need be. LVN_UNAVAILABLE: it could not be started, died, broke the protocol or was
- * not ready in time, the message says which; LVN_CANCELLED: cancel_fd became readable. */
+/* Waits until the worker is ready, starting it if need be. LVN_UNAVAILABLE: it could not be started, died, broke
+ * the protocol or was not ready in time, the message says which; LVN_CANCELLED: cancel_fd became readable. */
 lvn_code lvn_warm_await_ready(lvn_warm *warm, int cancel_fd, lvn_err *err) LVN_MUST_USE;
 
 typedef struct lvn_warm_task {
@@ -58,10 +59,10 @@ typedef struct lvn_warm_task {
     lvn_attempt_log *log; /* gets standard error while the task runs; NULL: nowhere */
 } lvn_warm_task;
 
-/* Does one task on a worker that is ready (see await_ready). What out_result points to is in `arena`.
- * LVN_OK. LVN_INVALID: the function raised, or its answer is not one; the worker goes on. All others end it: LVN_TIMEOUT;
- * LVN_CANCELLED (the process still runs: lvn_warm_end says how it goes); LVN_TOO_LARGE: over limit_bytes; LVN_IO: it died;
- * LVN_CONFLICT: breach of the protocol. */
+/* Does one task on a worker that is ready (see await_ready). What out_result points to is in `arena`. LVN_OK.
+ * LVN_INVALID: the function raised, or its answer is not one; the worker goes on. All others end it: LVN_TIMEOUT;
+ * LVN_CANCELLED (the process still runs: lvn_warm_end says how it goes); LVN_TOO_LARGE: over limit_bytes; LVN_IO:
+ * it died; LVN_CONFLICT: breach of the protocol. */
 lvn_code lvn_warm_call(lvn_warm *warm, const lvn_warm_task *task, lvn_arena *arena, lvn_result *out_result,
                        lvn_err *err) LVN_MUST_USE;
 
