@@ -175,7 +175,7 @@ static int bool_of_text(lvn_str text)
 static bool read_bool(lvn_schema_report *report, const lvn_json *in, const lvn_schema_place *place, lvn_json *out)
 {
     int value = -1;
-    bool is_whole_double = in->kind == LVN_JSON_DOUBLE && isfinite(in->number) && in->number == floor(in->number);
+    bool is_whole_double = in->kind == LVN_JSON_DOUBLE && in->number == floor(in->number) && fabs(in->number) < 9223372036854775808.0;
     if (in->kind == LVN_JSON_BOOL)
         value = in->boolean;
     else if (in->kind == LVN_JSON_INT && (in->integer == 0 || in->integer == 1))

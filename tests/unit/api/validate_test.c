@@ -150,6 +150,7 @@ static void bools_are_read_as_python_reads_them(void **state)
         {"2", "bool_parsing@[\"body\"]"},
         {"2.0", "bool_parsing@[\"body\"]"},
         {"2.5", "bool_type@[\"body\"]"},
+        {"1e300", "bool_type@[\"body\"]"},
         {"null", "bool_type@[\"body\"]"},
         {"[]", "bool_type@[\"body\"]"},
     };
