@@ -1,5 +1,6 @@
-/* Bytes of a client against the server over a real socket. The first byte says where the data is cut in two. What is checked: no
- * crash, and the server always closes a connection whose client has stopped sending. */
+/* Bytes of a client against the server over a real socket. The first byte says where the data is
+ * cut in two. What is checked: no crash, and the server always closes a connection whose client has
+ * stopped sending. */
 #include <errno.h>
 #include <netinet/in.h>
 #include <poll.h>
@@ -7,8 +8,8 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-#include "http/server.h"
 #include "fuzz/fuzz.h"
+#include "http/server.h"
 
 static lvn_http_server *server;
 

@@ -1,4 +1,5 @@
-/* Both readers must agree, what is read and written again must read as the same, and the validator must take any tree. */
+/* Both readers must agree, what is read and written again must read as the same, and the validator
+ * must take any tree. */
 #include <stdlib.h>
 
 #include "api/schema.h"
@@ -17,8 +18,9 @@ static lvn_str write(lvn_arena *arena, const lvn_json *value)
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
-    static const lvn_schema *const schemas[] = {&lvn_schema_span, &lvn_schema_enqueue, &lvn_schema_resources,
-                                                &lvn_schema_query_spans, &lvn_schema_attribute};
+    static const lvn_schema *const schemas[] = {&lvn_schema_span, &lvn_schema_enqueue,
+                                                &lvn_schema_resources, &lvn_schema_query_spans,
+                                                &lvn_schema_attribute};
     LVN_CLEANUP(lvn_arena_cleanup) lvn_arena *arena = lvn_arena_new(0);
     lvn_json value, again, out;
     size_t offset;
@@ -26,10 +28,13 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     if (lvn_json_parse(arena, text, &value, &offset, NULL) != LVN_OK)
         return 0;
     lvn_str first = write(arena, &value);
-    if (lvn_json_python_parse(arena, text, &again, &offset, NULL) != LVN_OK || !lvn_str_eq(first, write(arena, &again)))
+    if (lvn_json_python_parse(arena, text, &again, &offset, NULL) != LVN_OK ||
+        !lvn_str_eq(first, write(arena, &again)))
         abort();
-    /* A lone surrogate is accepted in an escape, but what is written for it is no UTF-8 any more. */
-    if (lvn_json_parse(arena, first, &again, NULL, NULL) == LVN_OK && !lvn_str_eq(first, write(arena, &again)))
+    /* A lone surrogate is accepted in an escape, but what is written for it is no UTF-8 any more.
+     */
+    if (lvn_json_parse(arena, first, &again, NULL, NULL) == LVN_OK &&
+        !lvn_str_eq(first, write(arena, &again)))
         abort();
     for (size_t i = 0; i < sizeof(schemas) / sizeof(*schemas); i++) {
         lvn_buf errors;

@@ -7,7 +7,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
     LVN_CLEANUP(lvn_arena_cleanup) lvn_arena *arena = lvn_arena_new(0);
     lvn_str body = {(const char *)data, size};
-    if (size > 2 && data[0] == 0x1f && data[1] == 0x8b && lvn_gzip_inflate(arena, body, 1 << 20, &body, NULL))
+    if (size > 2 && data[0] == 0x1f && data[1] == 0x8b &&
+        lvn_gzip_inflate(arena, body, 1 << 20, &body, NULL))
         return 0;
     lvn_otlp_batch batch;
     if (lvn_otlp_decode(arena, body, &batch, NULL))

@@ -10,7 +10,8 @@ static const lvn_api_route *const tables[] = {
 };
 enum { TABLE_COUNT = sizeof(tables) / sizeof(*tables) };
 
-lvn_code lvn_api_mount(lvn_http_server *server, lvn_store *store, const lvn_api_config *config, lvn_api **out, lvn_err *err)
+lvn_code lvn_api_mount(lvn_http_server *server, lvn_store *store, const lvn_api_config *config,
+                       lvn_api **out, lvn_err *err)
 {
     if (!server || !store)
         return lvn_fail(err, LVN_INTERNAL, "the API needs a server and a store");

@@ -63,8 +63,10 @@ static bool answer_null(lvn_api_call *call)
 
 static void prepare_update(lvn_api_call *call)
 {
-    static const char *const not_null[] = {"status", "worker_id", "last_heartbeat_time", "metadata", NULL};
-    static const unsigned bits[] = {LVN_SET_STATUS, LVN_SET_WORKER_ID, LVN_SET_HEARTBEAT, LVN_SET_METADATA};
+    static const char *const not_null[] = {"status", "worker_id", "last_heartbeat_time", "metadata",
+                                           NULL};
+    static const unsigned bits[] = {LVN_SET_STATUS, LVN_SET_WORKER_ID, LVN_SET_HEARTBEAT,
+                                    LVN_SET_METADATA};
     const lvn_json *in = &call->input;
     if (lvn_api_refuse_null(call, not_null))
         return;
@@ -84,10 +86,15 @@ static void prepare_update(lvn_api_call *call)
 #define ATTEMPTS "/v1/agl/rollouts/{rollout_id}/attempts"
 
 const lvn_api_route lvn_api_attempt_routes[] = {
-    {"POST", ATTEMPTS, LVN_INPUT_OPTIONAL_BODY, &lvn_schema_start_attempt, prepare_start, answer_attempted, NULL},
-    {"GET", ATTEMPTS, LVN_INPUT_QUERY, &lvn_schema_query_attempts, prepare_query, answer_page, NULL},
-    {"POST", ATTEMPTS "/search", LVN_INPUT_BODY, &lvn_schema_query_attempts, prepare_query, answer_page, NULL},
-    {"GET", ATTEMPTS "/latest", LVN_INPUT_NONE, NULL, prepare_latest, answer_one_or_null, answer_null},
-    {"POST", ATTEMPTS "/{attempt_id}", LVN_INPUT_BODY, &lvn_schema_update_attempt, prepare_update, answer_one_or_null, NULL},
+    {"POST", ATTEMPTS, LVN_INPUT_OPTIONAL_BODY, &lvn_schema_start_attempt, prepare_start,
+     answer_attempted, NULL},
+    {"GET", ATTEMPTS, LVN_INPUT_QUERY, &lvn_schema_query_attempts, prepare_query, answer_page,
+     NULL},
+    {"POST", ATTEMPTS "/search", LVN_INPUT_BODY, &lvn_schema_query_attempts, prepare_query,
+     answer_page, NULL},
+    {"GET", ATTEMPTS "/latest", LVN_INPUT_NONE, NULL, prepare_latest, answer_one_or_null,
+     answer_null},
+    {"POST", ATTEMPTS "/{attempt_id}", LVN_INPUT_BODY, &lvn_schema_update_attempt, prepare_update,
+     answer_one_or_null, NULL},
     {.method = NULL},
 };

@@ -5,7 +5,8 @@
 #include "base/log.h"
 #include "base/utf8.h"
 
-/* Bodies above this are validated on the pool: at about 200 MB/s the loop would stand still for more than a millisecond. */
+/* Bodies above this are validated on the pool: at about 200 MB/s the loop would stand still for
+ * more than a millisecond. */
 enum { POOL_BYTES = 256 * 1024 };
 
 /* A value takes up to a hundred bytes once parsed, and as few as two in the text. */
@@ -49,7 +50,8 @@ bool lvn_api_refuse_null(lvn_api_call *call, const char *const *names)
         const lvn_json *value = lvn_json_get(&call->input, *names);
         if (!value || value->kind != LVN_JSON_NULL)
             continue;
-        lvn_str detail = lvn_arena_printf(call->arena, "%s is invalid; it cannot be a null value.", *names);
+        lvn_str detail =
+            lvn_arena_printf(call->arena, "%s is invalid; it cannot be a null value.", *names);
         lvn_api_fail_detail(call, 400, detail.ptr);
         return true;
     }
@@ -68,7 +70,8 @@ static bool is_json_type(lvn_str type)
     static const char plain[] = "application/json", prefix[] = "application/", suffix[] = "+json";
     if (type.len == sizeof(plain) - 1 && strncasecmp(type.ptr, plain, type.len) == 0)
         return true;
-    return type.len > sizeof(prefix) + sizeof(suffix) - 2 && strncasecmp(type.ptr, prefix, sizeof(prefix) - 1) == 0 &&
+    return type.len > sizeof(prefix) + sizeof(suffix) - 2 &&
+           strncasecmp(type.ptr, prefix, sizeof(prefix) - 1) == 0 &&
            strncasecmp(type.ptr + type.len - (sizeof(suffix) - 1), suffix, sizeof(suffix) - 1) == 0;
 }
 
@@ -86,7 +89,8 @@ static void validate(lvn_api_call *call, const lvn_json *in, const char *where)
 static void fail_missing_body(lvn_api_call *call)
 {
     lvn_api_fail(call, 422,
-                 LVN_STR("{\"detail\":[{\"type\":\"missing\",\"loc\":[\"body\"],\"msg\":\"Field required\",\"input\":null}]}"));
+                 LVN_STR("{\"detail\":[{\"type\":\"missing\",\"loc\":[\"body\"],\"msg\":\"Field "
+                         "required\",\"input\":null}]}"));
 }
 
 static void fail_not_json(lvn_api_call *call, size_t offset, const lvn_err *err)
@@ -98,7 +102,8 @@ static void fail_not_json(lvn_api_call *call, size_t offset, const lvn_err *err)
     lvn_buf body;
     lvn_buf_init(&body, 4096);
     lvn_buf_printf(&body,
-                   "{\"detail\":[{\"type\":\"json_invalid\",\"loc\":[\"body\",%zu],\"msg\":\"JSON decode error\",\"input\":{},"
+                   "{\"detail\":[{\"type\":\"json_invalid\",\"loc\":[\"body\",%zu],\"msg\":\"JSON "
+                   "decode error\",\"input\":{},"
                    "\"ctx\":{\"error\":",
                    offset);
     lvn_json_write_str(&body, why);
@@ -115,7 +120,8 @@ static bool is_all_utf8(const lvn_json *value)
         if (!is_all_utf8(&value->array.items[i]))
             return false;
     for (size_t i = 0; value->kind == LVN_JSON_OBJECT && i < value->object.count; i++)
-        if (!lvn_utf8_is_valid(value->object.members[i].key) || !is_all_utf8(&value->object.members[i].value))
+        if (!lvn_utf8_is_valid(value->object.members[i].key) ||
+            !is_all_utf8(&value->object.members[i].value))
             return false;
     return true;
 }
@@ -123,7 +129,8 @@ static bool is_all_utf8(const lvn_json *value)
 /* Half a surrogate pair passes as an escape, but no answer could ever say it again. */
 static bool has_lone_surrogate(lvn_str text, const lvn_json *value)
 {
-    return (lvn_str_contains(text, LVN_STR("\\ud")) || lvn_str_contains(text, LVN_STR("\\uD"))) && !is_all_utf8(value);
+    return (lvn_str_contains(text, LVN_STR("\\ud")) || lvn_str_contains(text, LVN_STR("\\uD"))) &&
+           !is_all_utf8(value);
 }
 
 static bool has_too_many_values(lvn_str text)
@@ -141,11 +148,13 @@ static void read_body(lvn_api_call *call)
     lvn_json parsed = {.kind = LVN_JSON_NULL};
     if (body.len && !is_json_type(lvn_http_header_get(call->request, "content-type"))) {
         /* Text where an object is wanted; what is not text cannot be shown. */
-        parsed = (lvn_json){.kind = LVN_JSON_STRING, .string = lvn_utf8_is_valid(body) ? body : LVN_STR("")};
+        parsed = (lvn_json){.kind = LVN_JSON_STRING,
+                            .string = lvn_utf8_is_valid(body) ? body : LVN_STR("")};
     } else if (body.len) {
         lvn_err err;
         size_t offset = 0;
-        lvn_str text = lvn_str_starts_with(body, LVN_STR("\xef\xbb\xbf")) ? lvn_str_from(body, 3) : body;
+        lvn_str text =
+            lvn_str_starts_with(body, LVN_STR("\xef\xbb\xbf")) ? lvn_str_from(body, 3) : body;
         if (has_too_many_values(text)) {
             lvn_api_fail_detail(call, 413, "Too many values in the body; send them in parts");
             return;
@@ -155,7 +164,9 @@ static void read_body(lvn_api_call *call)
             fail_not_json(call, offset, &err);
             return;
         }
-        if (code || has_lone_surrogate(text, &parsed)) { /* compressed, in another encoding, or nested without end */
+        if (code ||
+            has_lone_surrogate(
+                text, &parsed)) { /* compressed, in another encoding, or nested without end */
             lvn_api_fail_detail(call, 400, "There was an error parsing the body");
             return;
         }
@@ -205,7 +216,8 @@ static void read_query(lvn_api_call *call)
         lvn_json text = {.kind = LVN_JSON_STRING, .string = value};
         bool is_list = field->schema.kind == LVN_SCHEMA_LIST;
         if (k == count)
-            members[count++] = (lvn_json_member){name, is_list ? (lvn_json){.kind = LVN_JSON_ARRAY} : text};
+            members[count++] =
+                (lvn_json_member){name, is_list ? (lvn_json){.kind = LVN_JSON_ARRAY} : text};
         if (is_list)
             add_to_list(call->arena, &members[k].value, text);
         else
@@ -266,7 +278,8 @@ void lvn_api_read_texts(lvn_arena *arena, const lvn_json *list, lvn_str_list *ou
     *out = (lvn_str_list){.items = items, .count = list->array.count, .is_given = true};
 }
 
-void lvn_api_read_filter(const lvn_json *input, const char *name, const char *contains, lvn_text_filter *out)
+void lvn_api_read_filter(const lvn_json *input, const char *name, const char *contains,
+                         lvn_text_filter *out)
 {
     out->equals = lvn_api_text(input, name);
     out->contains = lvn_api_text(input, contains);
@@ -277,7 +290,8 @@ void lvn_api_read_filter(const lvn_json *input, const char *name, const char *co
 void lvn_api_answer_json(lvn_api_call *call, int status, lvn_buf *body)
 {
     if (body->has_failed)
-        lvn_api_answer_500(call, "MemoryError", LVN_STR("the answer is too large; ask for it in pages"));
+        lvn_api_answer_500(call, "MemoryError",
+                           LVN_STR("the answer is too large; ask for it in pages"));
     else
         lvn_http_respond(call->request, status, "application/json", lvn_buf_str(body));
     lvn_buf_done(body);
@@ -288,7 +302,8 @@ void lvn_api_answer_500(lvn_api_call *call, const char *error_type, lvn_str mess
     lvn_buf body, trace;
     lvn_buf_init(&body, LVN_BUF_NO_LIMIT);
     lvn_buf_init(&trace, LVN_BUF_NO_LIMIT);
-    lvn_buf_printf(&trace, "Traceback (most recent call last):\n%s: %.*s\n", error_type, LVN_STR_ARG(message));
+    lvn_buf_printf(&trace, "Traceback (most recent call last):\n%s: %.*s\n", error_type,
+                   LVN_STR_ARG(message));
     lvn_buf_lit(&body, "{\"detail\":\"Internal server error\",\"error_type\":");
     lvn_json_write_str(&body, lvn_str_of(error_type));
     lvn_buf_lit(&body, ",\"traceback\":");
@@ -306,7 +321,8 @@ static void answer_busy(lvn_http_request *request, const char *detail)
     lvn_http_respond(request, 503, "application/json", body);
 }
 
-/* What the store's codes are on the wire. That an unknown thing is a 500 is the protocol's choice. */
+/* What the store's codes are on the wire. That an unknown thing is a 500 is the protocol's choice.
+ */
 void lvn_api_answer_error(lvn_api_call *call)
 {
     lvn_str message = lvn_str_of(call->op.err.message);
@@ -315,14 +331,22 @@ void lvn_api_answer_error(lvn_api_call *call)
         lvn_api_fail_detail(call, 400, message.ptr);
         lvn_http_respond(call->request, 400, call->fail_type, call->fail_body);
         return;
-    case LVN_NOT_FOUND: lvn_api_answer_500(call, "ValueError", message); return;
-    case LVN_INTERNAL: lvn_api_answer_500(call, "TypeError", message); return;
-    case LVN_FULL: answer_busy(call->request, "The store has too much to do"); return;
+    case LVN_NOT_FOUND:
+        lvn_api_answer_500(call, "ValueError", message);
+        return;
+    case LVN_INTERNAL:
+        lvn_api_answer_500(call, "TypeError", message);
+        return;
+    case LVN_FULL:
+        answer_busy(call->request, "The store has too much to do");
+        return;
     case LVN_UNAVAILABLE:
-    case LVN_CANCELLED: answer_busy(call->request, "The store is closing"); return;
+    case LVN_CANCELLED:
+        answer_busy(call->request, "The store is closing");
+        return;
     default:
-        lvn_log(LVN_ERROR, "store_failed", "path=\"%.*s\" code=%s error=\"%s\"", LVN_STR_ARG(call->request->path),
-                lvn_code_name(call->op.code), message.ptr);
+        lvn_log(LVN_ERROR, "store_failed", "path=\"%.*s\" code=%s error=\"%s\"",
+                LVN_STR_ARG(call->request->path), lvn_code_name(call->op.code), message.ptr);
         lvn_api_answer_500(call, "RuntimeError", message);
     }
 }
@@ -334,8 +358,8 @@ void lvn_api_begin_page(lvn_buf *buf)
 
 void lvn_api_end_page(lvn_buf *buf, const lvn_page *page, int64_t total)
 {
-    lvn_buf_printf(buf, "],\"limit\":%lld,\"offset\":%lld,\"total\":%lld}", (long long)page->limit, (long long)page->offset,
-                   (long long)total);
+    lvn_buf_printf(buf, "],\"limit\":%lld,\"offset\":%lld,\"total\":%lld}", (long long)page->limit,
+                   (long long)page->offset, (long long)total);
 }
 
 /* ---- the way through ---- */
@@ -354,7 +378,8 @@ static void unpark(lvn_api_call *call)
         return;
     call->is_parked = false;
     lvn_http_on_disconnect(call->request, NULL, NULL);
-    *(call->previous_parked ? &call->previous_parked->next_parked : &call->api->parked) = call->next_parked;
+    *(call->previous_parked ? &call->previous_parked->next_parked : &call->api->parked) =
+        call->next_parked;
     if (call->next_parked)
         call->next_parked->previous_parked = call->previous_parked;
 }
@@ -485,7 +510,8 @@ void lvn_api_handle(lvn_http_request *request)
     call->arena = request->arena;
     lvn_http_hold(request);
     call->work.data = call;
-    if (request->body.len < POOL_BYTES || uv_queue_work(lvn_loop_uv(request->loop), &call->work, work, work_done)) {
+    if (request->body.len < POOL_BYTES ||
+        uv_queue_work(lvn_loop_uv(request->loop), &call->work, work, work_done)) {
         prepare(call);
         proceed(call);
     }

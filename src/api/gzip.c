@@ -21,7 +21,8 @@ static lvn_code inflate_all(z_stream *stream, lvn_buf *out, lvn_err *err)
         if (result == Z_STREAM_END)
             result = inflateReset(stream); /* another member follows */
         if (result != Z_OK || (!stream->avail_in && stream->avail_out))
-            return lvn_fail(err, LVN_INVALID, "not a gzip stream: %s", stream->msg ? stream->msg : "it ends early");
+            return lvn_fail(err, LVN_INVALID, "not a gzip stream: %s",
+                            stream->msg ? stream->msg : "it ends early");
     }
 }
 
@@ -52,7 +53,8 @@ lvn_code lvn_gzip_inflate(lvn_arena *arena, lvn_str in, size_t max, lvn_str *out
 lvn_code lvn_gzip_deflate(lvn_arena *arena, lvn_str in, lvn_str *out, lvn_err *err)
 {
     z_stream stream = {.next_in = (Bytef *)(uintptr_t)in.ptr, .avail_in = (uInt)in.len};
-    if (in.len > UINT32_MAX || deflateInit2(&stream, Z_DEFAULT_COMPRESSION, Z_DEFLATED, GZIP_ONLY, 8, Z_DEFAULT_STRATEGY) != Z_OK)
+    if (in.len > UINT32_MAX || deflateInit2(&stream, Z_DEFAULT_COMPRESSION, Z_DEFLATED, GZIP_ONLY,
+                                            8, Z_DEFAULT_STRATEGY) != Z_OK)
         return lvn_fail(err, LVN_NO_MEMORY, "cannot compress");
     uLong bound = deflateBound(&stream, in.len);
     char *memory = lvn_arena_alloc(arena, bound);

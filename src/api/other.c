@@ -18,8 +18,8 @@ static void prepare_statistics(lvn_api_call *call)
     call->op.kind = LVN_OP_STATISTICS;
 }
 
-/* Clients of the protocol expect the name and the keys of its in-memory store. The thresholds are those at which that store
- * begins to forget spans; ours does not. */
+/* Clients of the protocol expect the name and the keys of its in-memory store. The thresholds are
+ * those at which that store begins to forget spans; ours does not. */
 static void answer_statistics(lvn_api_call *call)
 {
     int64_t memory = (int64_t)sysconf(_SC_PHYS_PAGES) * (int64_t)sysconf(_SC_PAGESIZE);
@@ -76,6 +76,7 @@ static void answer_wait(lvn_api_call *call)
 const lvn_api_route lvn_api_other_routes[] = {
     {"GET", API "/health", LVN_INPUT_NONE, NULL, prepare_nothing, answer_health, NULL},
     {"GET", API "/statistics", LVN_INPUT_NONE, NULL, prepare_statistics, answer_statistics, NULL},
-    {"POST", API "/waits/rollouts", LVN_INPUT_BODY, &lvn_schema_wait, prepare_wait, answer_wait, NULL},
+    {"POST", API "/waits/rollouts", LVN_INPUT_BODY, &lvn_schema_wait, prepare_wait, answer_wait,
+     NULL},
     {.method = NULL},
 };

@@ -54,7 +54,8 @@ static bool has_right_type(lvn_api_call *call)
         type.len--;
     if (lvn_str_is(type, PROTOBUF))
         return true;
-    lvn_str message = lvn_arena_printf(call->arena, "Unsupported Content-Type '%.*s', expected '" PROTOBUF "'", LVN_STR_ARG(type));
+    lvn_str message = lvn_arena_printf(
+        call->arena, "Unsupported Content-Type '%.*s', expected '" PROTOBUF "'", LVN_STR_ARG(type));
     fail_status(call, message.ptr);
     return false;
 }
@@ -65,7 +66,8 @@ static bool inflate_body(lvn_api_call *call, lvn_str *body)
     lvn_str encoding = lvn_http_header_get(call->request, "content-encoding");
     if (encoding.len != 4 || strncasecmp(encoding.ptr, "gzip", 4) != 0)
         return true;
-    lvn_code code = lvn_gzip_inflate(call->arena, *body, call->api->config.max_inflated_bytes, body, NULL);
+    lvn_code code =
+        lvn_gzip_inflate(call->arena, *body, call->api->config.max_inflated_bytes, body, NULL);
     if (code == LVN_TOO_LARGE)
         fail_plain(call, 413, "Request body too large");
     else if (code)
@@ -82,10 +84,13 @@ static void prepare_traces(lvn_api_call *call)
     lvn_err err;
     lvn_code code = lvn_otlp_decode(call->arena, body, &batch, &err);
     if (code == LVN_INVALID) {
-        lvn_str message = lvn_arena_printf(call->arena, "Unable to parse OTLP traces payload: %s", err.message);
+        lvn_str message =
+            lvn_arena_printf(call->arena, "Unable to parse OTLP traces payload: %s", err.message);
         fail_status(call, message.ptr);
     } else if (code == LVN_TOO_LARGE) {
-        fail_plain(call, 413, err.message[0] ? lvn_arena_printf(call->arena, "%s", err.message).ptr : "Request body too large");
+        fail_plain(call, 413,
+                   err.message[0] ? lvn_arena_printf(call->arena, "%s", err.message).ptr
+                                  : "Request body too large");
     } else if (code) {
         fail_plain(call, 500, internal_error);
     } else if (!batch.count) {
@@ -118,7 +123,8 @@ static void prepare_nothing(lvn_api_call *call)
 }
 
 const lvn_api_route lvn_api_otlp_routes[] = {
-    {"POST", "/v1/traces", LVN_INPUT_NONE, NULL, prepare_traces, answer_traces, answer_failed_traces},
+    {"POST", "/v1/traces", LVN_INPUT_NONE, NULL, prepare_traces, answer_traces,
+     answer_failed_traces},
     {"POST", "/v1/metrics", LVN_INPUT_NONE, NULL, prepare_nothing, NULL, NULL},
     {"POST", "/v1/logs", LVN_INPUT_NONE, NULL, prepare_nothing, NULL, NULL},
     {"POST", "/v1/development/profiles", LVN_INPUT_NONE, NULL, prepare_nothing, NULL, NULL},

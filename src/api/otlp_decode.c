@@ -1,4 +1,5 @@
-/* From protobuf to the protocol's span objects, which then go through the same validation as spans sent as JSON. */
+/* From protobuf to the protocol's span objects, which then go through the same validation as spans
+ * sent as JSON. */
 #include "api/otlp_decode.h"
 
 #include <ctype.h>
@@ -32,7 +33,9 @@ static void fail(decoder *d, lvn_code code, const char *message)
 static void *take(void *data, size_t size)
 {
     lvn_arena *arena = data;
-    return size > MAX_DECODED_BYTES || lvn_arena_used(arena) + size > MAX_DECODED_BYTES ? NULL : lvn_arena_alloc(arena, size);
+    return size > MAX_DECODED_BYTES || lvn_arena_used(arena) + size > MAX_DECODED_BYTES
+               ? NULL
+               : lvn_arena_alloc(arena, size);
 }
 
 static void give(void *data, void *memory)
@@ -71,21 +74,27 @@ static const lvn_json null_value = {.kind = LVN_JSON_NULL};
 static lvn_json scalar_of(decoder *d, const Levin__Otlp__AnyValue *value)
 {
     switch (value->value_case) {
-    case LEVIN__OTLP__ANY_VALUE__VALUE_STRING_VALUE: return text_of(d, value->string_value);
+    case LEVIN__OTLP__ANY_VALUE__VALUE_STRING_VALUE:
+        return text_of(d, value->string_value);
     case LEVIN__OTLP__ANY_VALUE__VALUE_BOOL_VALUE:
         return (lvn_json){.kind = LVN_JSON_BOOL, .boolean = value->bool_value};
-    case LEVIN__OTLP__ANY_VALUE__VALUE_INT_VALUE: return (lvn_json){.kind = LVN_JSON_INT, .integer = value->int_value};
+    case LEVIN__OTLP__ANY_VALUE__VALUE_INT_VALUE:
+        return (lvn_json){.kind = LVN_JSON_INT, .integer = value->int_value};
     case LEVIN__OTLP__ANY_VALUE__VALUE_DOUBLE_VALUE:
         return (lvn_json){.kind = LVN_JSON_DOUBLE, .number = value->double_value};
-    case LEVIN__OTLP__ANY_VALUE__VALUE_BYTES_VALUE: return hex_of(d, value->bytes_value, 0);
-    default: fail(d, LVN_INTERNAL, "an attribute has a value that cannot be stored"); return null_value;
+    case LEVIN__OTLP__ANY_VALUE__VALUE_BYTES_VALUE:
+        return hex_of(d, value->bytes_value, 0);
+    default:
+        fail(d, LVN_INTERNAL, "an attribute has a value that cannot be stored");
+        return null_value;
     }
 }
 
 static lvn_json array_of(decoder *d, ProtobufCBinaryData bytes)
 {
     ProtobufCAllocator allocator = {.alloc = take, .free = give, .allocator_data = d->scratch};
-    const Levin__Otlp__ArrayValue *array = levin__otlp__array_value__unpack(&allocator, bytes.len, bytes.data);
+    const Levin__Otlp__ArrayValue *array =
+        levin__otlp__array_value__unpack(&allocator, bytes.len, bytes.data);
     if (!array) {
         fail(d, LVN_INVALID, "an array cannot be read");
         return null_value;
@@ -123,7 +132,8 @@ static lvn_json attributes_of(decoder *d, size_t n, Levin__Otlp__KeyValue **pair
     lvn_map_init(&seen);
     for (size_t i = 0; i < n && !d->code; i++) {
         lvn_str key = text_of(d, pairs[i]->key).string;
-        lvn_json_member *member = is_small ? find_member(members, count, key) : lvn_map_get(&seen, key);
+        lvn_json_member *member =
+            is_small ? find_member(members, count, key) : lvn_map_get(&seen, key);
         if (!member) {
             member = &members[count++];
             member->key = key;
@@ -184,7 +194,8 @@ static lvn_json status_of(decoder *d, const Levin__Otlp__Status *status)
     int code = status && status->code >= 0 && status->code <= 2 ? status->code : 0;
     object o = object_new(d);
     put(&o, "status_code", (lvn_json){.kind = LVN_JSON_STRING, .string = lvn_str_of(names[code])});
-    put(&o, "description", status && status->message.len ? text_of(d, status->message) : null_value);
+    put(&o, "description",
+        status && status->message.len ? text_of(d, status->message) : null_value);
     return object_json(o);
 }
 
@@ -209,7 +220,9 @@ static lvn_json links_of(decoder *d, const Levin__Otlp__Span *span)
         const Levin__Otlp__Link *from = span->links[i];
         object o = object_new(d);
         put(&o, "context", context_of(d, from->trace_id, from->span_id));
-        put(&o, "attributes", from->n_attributes ? attributes_of(d, from->n_attributes, from->attributes) : null_value);
+        put(&o, "attributes",
+            from->n_attributes ? attributes_of(d, from->n_attributes, from->attributes)
+                               : null_value);
         items[i] = object_json(o);
     }
     return (lvn_json){.kind = LVN_JSON_ARRAY, .array = {items, span->n_links}};
@@ -227,7 +240,9 @@ static const lvn_json *find_id(const lvn_json *own, const lvn_json *resource, co
 static void write_python(lvn_buf *buf, const lvn_json *value, bool is_inner)
 {
     switch (value->kind) {
-    case LVN_JSON_BOOL: lvn_buf_append_str(buf, value->boolean ? LVN_STR("True") : LVN_STR("False")); break;
+    case LVN_JSON_BOOL:
+        lvn_buf_append_str(buf, value->boolean ? LVN_STR("True") : LVN_STR("False"));
+        break;
     case LVN_JSON_STRING:
         lvn_buf_append_str(buf, is_inner ? LVN_STR("'") : LVN_STR(""));
         lvn_buf_append_str(buf, value->string);
@@ -241,7 +256,8 @@ static void write_python(lvn_buf *buf, const lvn_json *value, bool is_inner)
         }
         lvn_buf_append_char(buf, ']');
         break;
-    default: lvn_json_write(buf, value);
+    default:
+        lvn_json_write(buf, value);
     }
 }
 
@@ -252,7 +268,8 @@ static lvn_json id_text(decoder *d, const lvn_json *id)
     lvn_buf buf;
     lvn_buf_init(&buf, LVN_BUF_NO_LIMIT);
     write_python(&buf, id, false);
-    lvn_json text = {.kind = LVN_JSON_STRING, .string = lvn_arena_dup(d->scratch, lvn_buf_str(&buf))};
+    lvn_json text = {.kind = LVN_JSON_STRING,
+                     .string = lvn_arena_dup(d->scratch, lvn_buf_str(&buf))};
     lvn_buf_done(&buf);
     return text;
 }
@@ -286,8 +303,8 @@ static int64_t sequence_of(const lvn_json *value)
 
 /* ---- spans ---- */
 
-static lvn_json span_json(decoder *d, const Levin__Otlp__Span *span, const lvn_json *attributes, const lvn_json ids[2],
-                          int64_t sequence, lvn_json resource)
+static lvn_json span_json(decoder *d, const Levin__Otlp__Span *span, const lvn_json *attributes,
+                          const lvn_json ids[2], int64_t sequence, lvn_json resource)
 {
     object o = object_new(d);
     put(&o, "rollout_id", ids[0]);
@@ -295,7 +312,8 @@ static lvn_json span_json(decoder *d, const Levin__Otlp__Span *span, const lvn_j
     put(&o, "sequence_id", (lvn_json){.kind = LVN_JSON_INT, .integer = sequence});
     put(&o, "trace_id", hex_of(d, span->trace_id, 32));
     put(&o, "span_id", hex_of(d, span->span_id, 16));
-    put(&o, "parent_id", span->parent_span_id.len ? hex_of(d, span->parent_span_id, 16) : null_value);
+    put(&o, "parent_id",
+        span->parent_span_id.len ? hex_of(d, span->parent_span_id, 16) : null_value);
     put(&o, "name", text_of(d, span->name));
     put(&o, "status", status_of(d, span->status));
     put(&o, "attributes", *attributes);
@@ -309,7 +327,8 @@ static lvn_json span_json(decoder *d, const Levin__Otlp__Span *span, const lvn_j
     return object_json(o);
 }
 
-static void add_span(decoder *d, const Levin__Otlp__Span *span, lvn_json resource, lvn_otlp_batch *out)
+static void add_span(decoder *d, const Levin__Otlp__Span *span, lvn_json resource,
+                     lvn_otlp_batch *out)
 {
     lvn_json attributes = attributes_of(d, span->n_attributes, span->attributes);
     const lvn_json *common = lvn_json_get(&resource, "attributes");
@@ -319,11 +338,13 @@ static void add_span(decoder *d, const Levin__Otlp__Span *span, lvn_json resourc
         return;
     int64_t sequence = sequence_of(find_id(&attributes, common, "agentlightning.span_sequence_id"));
     lvn_json ids[2] = {id_text(d, rollout), id_text(d, attempt)};
-    lvn_json whole = span_json(d, span, &attributes, ids, sequence < 0 ? 0 : sequence, resource), valid;
+    lvn_json whole = span_json(d, span, &attributes, ids, sequence < 0 ? 0 : sequence, resource),
+             valid;
     lvn_schema_report report = {.arena = d->scratch};
     if (d->code)
         return;
-    if (!lvn_schema_read(&report, &lvn_schema_span, &whole, &(lvn_schema_place){.name = "span"}, &valid)) {
+    if (!lvn_schema_read(&report, &lvn_schema_span, &whole, &(lvn_schema_place){.name = "span"},
+                         &valid)) {
         fail(d, LVN_INTERNAL, "an attribute has a value that cannot be stored");
         return;
     }
@@ -333,7 +354,8 @@ static void add_span(decoder *d, const Levin__Otlp__Span *span, lvn_json resourc
     }
 }
 
-static void add_resource_spans(decoder *d, const Levin__Otlp__ResourceSpans *from, lvn_arena *resource_arena, lvn_otlp_batch *out)
+static void add_resource_spans(decoder *d, const Levin__Otlp__ResourceSpans *from,
+                               lvn_arena *resource_arena, lvn_otlp_batch *out)
 {
     lvn_arena *per_span = d->scratch;
     d->scratch = resource_arena; /* the resource is shared by many spans */
@@ -366,14 +388,16 @@ lvn_code lvn_otlp_decode(lvn_arena *arena, lvn_str body, lvn_otlp_batch *out, lv
     LVN_CLEANUP(lvn_arena_cleanup) lvn_arena *scratch = lvn_arena_new(16 * 1024);
     ProtobufCAllocator allocator = {.alloc = take, .free = give, .allocator_data = message};
     const Levin__Otlp__ExportTraceServiceRequest *request =
-        levin__otlp__export_trace_service_request__unpack(&allocator, body.len, (const uint8_t *)body.ptr);
+        levin__otlp__export_trace_service_request__unpack(&allocator, body.len,
+                                                          (const uint8_t *)body.ptr);
     if (!request && lvn_arena_used(message) > MAX_DECODED_BYTES / 2)
         return lvn_fail(err, LVN_TOO_LARGE, "the request takes too much memory; send it in parts");
     if (!request)
         return lvn_fail(err, LVN_INVALID, "Error parsing message");
     size_t count = count_spans(request);
     if (count > LVN_OTLP_MAX_SPANS)
-        return lvn_fail(err, LVN_TOO_LARGE, "%zu spans in one request; at most %d", count, LVN_OTLP_MAX_SPANS);
+        return lvn_fail(err, LVN_TOO_LARGE, "%zu spans in one request; at most %d", count,
+                        LVN_OTLP_MAX_SPANS);
     out->spans = lvn_arena_array(arena, count, sizeof(*out->spans));
     out->needs_sequence = lvn_arena_array(arena, count, sizeof(*out->needs_sequence));
     decoder d = {.arena = arena, .scratch = scratch, .err = err};

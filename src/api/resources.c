@@ -17,13 +17,15 @@ static void prepare_update(lvn_api_call *call)
 static void prepare_get(lvn_api_call *call)
 {
     call->op.kind = LVN_OP_GET_RESOURCES;
-    call->op.in.get_resources.resources_id = call->request->param_count ? call->request->params[0] : LVN_STR_ABSENT;
+    call->op.in.get_resources.resources_id =
+        call->request->param_count ? call->request->params[0] : LVN_STR_ABSENT;
 }
 
 static void prepare_query(lvn_api_call *call)
 {
     call->op.kind = LVN_OP_QUERY_RESOURCES;
-    lvn_api_read_filter(&call->input, "resources_id", "resources_id_contains", &call->op.in.query_resources.resources_id);
+    lvn_api_read_filter(&call->input, "resources_id", "resources_id_contains",
+                        &call->op.in.query_resources.resources_id);
     lvn_api_read_page(&call->input, &call->op.in.query_resources.page);
 }
 
@@ -74,9 +76,12 @@ static void answer_page(lvn_api_call *call)
 
 const lvn_api_route lvn_api_resource_routes[] = {
     {"POST", RESOURCES, LVN_INPUT_BODY, &lvn_schema_resources, prepare_add, answer_201, NULL},
-    {"GET", RESOURCES, LVN_INPUT_QUERY, &lvn_schema_query_resources, prepare_query, answer_page, NULL},
+    {"GET", RESOURCES, LVN_INPUT_QUERY, &lvn_schema_query_resources, prepare_query, answer_page,
+     NULL},
     {"GET", RESOURCES "/latest", LVN_INPUT_NONE, NULL, prepare_get, answer_200, answer_null},
-    {"GET", RESOURCES "/{resources_id}", LVN_INPUT_NONE, NULL, prepare_get, answer_200, answer_null},
-    {"POST", RESOURCES "/{resources_id}", LVN_INPUT_BODY, &lvn_schema_resources, prepare_update, answer_200, NULL},
+    {"GET", RESOURCES "/{resources_id}", LVN_INPUT_NONE, NULL, prepare_get, answer_200,
+     answer_null},
+    {"POST", RESOURCES "/{resources_id}", LVN_INPUT_BODY, &lvn_schema_resources, prepare_update,
+     answer_200, NULL},
     {.method = NULL},
 };

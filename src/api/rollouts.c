@@ -112,7 +112,8 @@ static double read_wait(lvn_api_call *call)
     lvn_schema_report report = {.arena = call->arena, .errors = &errors};
     lvn_json_member member = {LVN_STR("wait"), {.kind = LVN_JSON_STRING, .string = text}};
     lvn_json in = {.kind = LVN_JSON_OBJECT, .object = {&member, 1}}, out;
-    if (!lvn_schema_read(&report, &lvn_schema_wait_option, &in, &(lvn_schema_place){.name = "query"}, &out))
+    if (!lvn_schema_read(&report, &lvn_schema_wait_option, &in,
+                         &(lvn_schema_place){.name = "query"}, &out))
         lvn_api_fail_invalid(call, &report);
     lvn_buf_done(&errors);
     double seconds = call->fail_status ? 0 : lvn_json_get_number(&out, "wait", 0);
@@ -140,14 +141,16 @@ static void prepare_query(lvn_api_call *call)
     const lvn_json *in = &call->input, *statuses = lvn_json_get(in, "status_in");
     call->op.kind = LVN_OP_QUERY_ROLLOUTS;
     if (is_given(statuses)) {
-        lvn_rollout_status *list = lvn_arena_array(call->arena, statuses->array.count, sizeof(*list));
+        lvn_rollout_status *list =
+            lvn_arena_array(call->arena, statuses->array.count, sizeof(*list));
         for (size_t i = 0; i < statuses->array.count; i++)
             lvn_rollout_status_parse(statuses->array.items[i].string, &list[i]);
         call->op.in.query_rollouts.status_in = list;
         call->op.in.query_rollouts.status_count = statuses->array.count;
         call->op.in.query_rollouts.has_status_in = true;
     }
-    lvn_api_read_texts(call->arena, lvn_json_get(in, "rollout_id_in"), &call->op.in.query_rollouts.rollout_id_in);
+    lvn_api_read_texts(call->arena, lvn_json_get(in, "rollout_id_in"),
+                       &call->op.in.query_rollouts.rollout_id_in);
     call->op.in.query_rollouts.rollout_id_contains = lvn_api_text(in, "rollout_id_contains");
     call->op.in.query_rollouts.is_or = lvn_str_is(lvn_api_text(in, "filter_logic"), "or");
     lvn_api_read_page(in, &call->op.in.query_rollouts.page);
@@ -169,14 +172,17 @@ static void prepare_get(lvn_api_call *call)
     call->op.in.get_rollout.rollout_id = call->request->params[0];
 }
 
-/* The reference server declares that this route never answers null, so its own null is an error there. */
+/* The reference server declares that this route never answers null, so its own null is an error
+ * there. */
 static bool answer_no_rollout(lvn_api_call *call)
 {
     if (call->op.code != LVN_NOT_FOUND)
         return false;
-    lvn_api_answer_500(call, "ResponseValidationError",
-                       LVN_STR("1 validation error: {'type': 'model_attributes_type', 'loc': ('response',), 'msg': 'Input should be "
-                               "a valid dictionary or object to extract fields from', 'input': None}"));
+    lvn_api_answer_500(
+        call, "ResponseValidationError",
+        LVN_STR("1 validation error: {'type': 'model_attributes_type', 'loc': ('response',), "
+                "'msg': 'Input should be "
+                "a valid dictionary or object to extract fields from', 'input': None}"));
     return true;
 }
 
@@ -223,7 +229,8 @@ static bool answer_no_update(lvn_api_call *call)
     if (call->op.code != LVN_NOT_FOUND)
         return false;
     lvn_str id = call->op.in.update_rollout.rollout_id;
-    lvn_str message = lvn_arena_printf(call->arena, "Item does not exist with primary key(s): rollout_id='%.*s'", LVN_STR_ARG(id));
+    lvn_str message = lvn_arena_printf(
+        call->arena, "Item does not exist with primary key(s): rollout_id='%.*s'", LVN_STR_ARG(id));
     lvn_api_answer_500(call, "ValueError", message);
     return true;
 }
@@ -231,13 +238,19 @@ static bool answer_no_update(lvn_api_call *call)
 #define API "/v1/agl"
 
 const lvn_api_route lvn_api_rollout_routes[] = {
-    {"POST", API "/queues/rollouts/enqueue", LVN_INPUT_BODY, &lvn_schema_enqueue, prepare_enqueue, answer_list_201, NULL},
-    {"POST", API "/queues/rollouts/dequeue", LVN_INPUT_OPTIONAL_BODY, &lvn_schema_dequeue, prepare_dequeue, answer_list_200, NULL},
-    {"POST", API "/rollouts", LVN_INPUT_BODY, &lvn_schema_start_rollout, prepare_start, answer_one_201, NULL},
-    {"GET", API "/rollouts", LVN_INPUT_QUERY, &lvn_schema_query_rollouts, prepare_query, answer_page, NULL},
-    {"POST", API "/rollouts/search", LVN_INPUT_BODY, &lvn_schema_query_rollouts, prepare_query, answer_page, NULL},
-    {"GET", API "/rollouts/{rollout_id}", LVN_INPUT_NONE, NULL, prepare_get, answer_get, answer_no_rollout},
-    {"POST", API "/rollouts/{rollout_id}", LVN_INPUT_BODY, &lvn_schema_update_rollout, prepare_update, answer_one_200,
-     answer_no_update},
+    {"POST", API "/queues/rollouts/enqueue", LVN_INPUT_BODY, &lvn_schema_enqueue, prepare_enqueue,
+     answer_list_201, NULL},
+    {"POST", API "/queues/rollouts/dequeue", LVN_INPUT_OPTIONAL_BODY, &lvn_schema_dequeue,
+     prepare_dequeue, answer_list_200, NULL},
+    {"POST", API "/rollouts", LVN_INPUT_BODY, &lvn_schema_start_rollout, prepare_start,
+     answer_one_201, NULL},
+    {"GET", API "/rollouts", LVN_INPUT_QUERY, &lvn_schema_query_rollouts, prepare_query,
+     answer_page, NULL},
+    {"POST", API "/rollouts/search", LVN_INPUT_BODY, &lvn_schema_query_rollouts, prepare_query,
+     answer_page, NULL},
+    {"GET", API "/rollouts/{rollout_id}", LVN_INPUT_NONE, NULL, prepare_get, answer_get,
+     answer_no_rollout},
+    {"POST", API "/rollouts/{rollout_id}", LVN_INPUT_BODY, &lvn_schema_update_rollout,
+     prepare_update, answer_one_200, answer_no_update},
     {.method = NULL},
 };

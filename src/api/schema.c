@@ -1,15 +1,18 @@
 #include "api/schema.h"
 
 static const char *const modes[] = {"train", "val", "test", NULL};
-static const char *const rollout_statuses[] = {"queuing", "preparing", "running", "failed", "succeeded", "cancelled",
-                                               "requeuing", NULL};
-static const char *const attempt_statuses[] = {"preparing", "running", "failed", "succeeded", "unresponsive", "timeout", NULL};
+static const char *const rollout_statuses[] = {"queuing",   "preparing", "running",   "failed",
+                                               "succeeded", "cancelled", "requeuing", NULL};
+static const char *const attempt_statuses[] = {"preparing",    "running", "failed", "succeeded",
+                                               "unresponsive", "timeout", NULL};
 static const char *const worker_statuses[] = {"idle", "busy", "unknown", NULL};
 static const char *const span_statuses[] = {"UNSET", "OK", "ERROR", NULL};
 static const char *const engines[] = {"jinja", "f-string", "poml", NULL};
 static const char *const logics[] = {"and", "or", NULL};
 static const char *const orders[] = {"asc", "desc", NULL};
 
+/* One line a shape. */
+/* clang-format off */
 #define STR {.kind = LVN_SCHEMA_STR}
 #define STR_OR_NULL {.kind = LVN_SCHEMA_STR, .is_nullable = true}
 #define INT {.kind = LVN_SCHEMA_INT}
@@ -28,6 +31,8 @@ static const char *const orders[] = {"asc", "desc", NULL};
 #define NEED(key, ...) {.name = key, .schema = __VA_ARGS__, .is_required = true}
 #define ELSE(key, value, ...) {.name = key, .schema = __VA_ARGS__, .fallback = value}
 
+/* clang-format on */
+
 static const lvn_schema text = STR;
 static const lvn_schema rollout_status = ONE_OF(rollout_statuses);
 static const lvn_schema attempt_status = ONE_OF(attempt_statuses);
@@ -43,20 +48,25 @@ static const lvn_schema_field config_fields[] = {
     {.name = NULL},
 };
 
-#define ROLLOUT_FIELDS                                                                                                       \
-    NEED("input", ANY), MAY("mode", ONE_OF_OR_NULL(modes)), MAY("resources_id", STR_OR_NULL),                                \
+/* clang-format off */
+#define ROLLOUT_FIELDS \
+    NEED("input", ANY), MAY("mode", ONE_OF_OR_NULL(modes)), MAY("resources_id", STR_OR_NULL), \
         MAY("config", MODEL_OR_NULL(config_fields)), MAY("metadata", DICT_OR_NULL)
+/* clang-format on */
 
 static const lvn_schema_field new_rollout_fields[] = {ROLLOUT_FIELDS, {.name = NULL}};
 static const lvn_schema new_rollout = MODEL(new_rollout_fields);
 
-static const lvn_schema_field enqueue_fields[] = {NEED("rollouts", LIST_OF(new_rollout)), {.name = NULL}};
+static const lvn_schema_field enqueue_fields[] = {NEED("rollouts", LIST_OF(new_rollout)),
+                                                  {.name = NULL}};
 const lvn_schema lvn_schema_enqueue = MODEL(enqueue_fields);
 
-static const lvn_schema_field dequeue_fields[] = {MAY("limit", INT), MAY("worker_id", STR_OR_NULL), {.name = NULL}};
+static const lvn_schema_field dequeue_fields[] = {
+    MAY("limit", INT), MAY("worker_id", STR_OR_NULL), {.name = NULL}};
 const lvn_schema lvn_schema_dequeue = MODEL(dequeue_fields);
 
-static const lvn_schema_field start_rollout_fields[] = {ROLLOUT_FIELDS, MAY("worker_id", STR_OR_NULL), {.name = NULL}};
+static const lvn_schema_field start_rollout_fields[] = {
+    ROLLOUT_FIELDS, MAY("worker_id", STR_OR_NULL), {.name = NULL}};
 const lvn_schema lvn_schema_start_rollout = MODEL(start_rollout_fields);
 
 static const lvn_schema_field update_rollout_fields[] = {
@@ -70,7 +80,8 @@ static const lvn_schema_field update_rollout_fields[] = {
 };
 const lvn_schema lvn_schema_update_rollout = MODEL(update_rollout_fields);
 
-static const lvn_schema_field start_attempt_fields[] = {MAY("worker_id", STR_OR_NULL), {.name = NULL}};
+static const lvn_schema_field start_attempt_fields[] = {MAY("worker_id", STR_OR_NULL),
+                                                        {.name = NULL}};
 const lvn_schema lvn_schema_start_attempt = MODEL(start_attempt_fields);
 
 static const lvn_schema_field update_attempt_fields[] = {
@@ -84,9 +95,11 @@ const lvn_schema lvn_schema_update_attempt = MODEL(update_attempt_fields);
 
 /* ---- queries ---- */
 
-#define PAGE_FIELDS                                                                                                          \
+/* clang-format off */
+#define PAGE_FIELDS \
     MAY("limit", INT), MAY("offset", INT), MAY("sort_by", STR_OR_NULL), MAY("sort_order", ONE_OF(orders)), {.name = NULL}
 #define LOGIC_FIELD MAY("filter_logic", ONE_OF(logics))
+/* clang-format on */
 
 static const lvn_schema_field query_rollouts_fields[] = {
     MAY("status_in", LIST_OR_NULL_OF(rollout_status)),
@@ -102,8 +115,14 @@ const lvn_schema lvn_schema_query_attempts = MODEL(query_attempts_fields);
 
 #define TEXT_FILTER(name) MAY(name, STR_OR_NULL), MAY(name "_contains", STR_OR_NULL)
 static const lvn_schema_field query_spans_fields[] = {
-    NEED("rollout_id", STR), MAY("attempt_id", STR_OR_NULL), TEXT_FILTER("trace_id"), TEXT_FILTER("span_id"),
-    TEXT_FILTER("parent_id"),      TEXT_FILTER("name"),         LOGIC_FIELD,             PAGE_FIELDS,
+    NEED("rollout_id", STR),
+    MAY("attempt_id", STR_OR_NULL),
+    TEXT_FILTER("trace_id"),
+    TEXT_FILTER("span_id"),
+    TEXT_FILTER("parent_id"),
+    TEXT_FILTER("name"),
+    LOGIC_FIELD,
+    PAGE_FIELDS,
 };
 const lvn_schema lvn_schema_query_spans = MODEL(query_spans_fields);
 
@@ -111,14 +130,17 @@ static const lvn_schema_field query_resources_fields[] = {TEXT_FILTER("resources
 const lvn_schema lvn_schema_query_resources = MODEL(query_resources_fields);
 
 static const lvn_schema_field query_workers_fields[] = {
-    MAY("status_in", LIST_OR_NULL_OF(worker_status)), MAY("worker_id_contains", STR_OR_NULL), LOGIC_FIELD, PAGE_FIELDS};
+    MAY("status_in", LIST_OR_NULL_OF(worker_status)), MAY("worker_id_contains", STR_OR_NULL),
+    LOGIC_FIELD, PAGE_FIELDS};
 const lvn_schema lvn_schema_query_workers = MODEL(query_workers_fields);
 
 /* ---- spans ---- */
 
 const lvn_schema lvn_schema_attribute = {.kind = LVN_SCHEMA_ATTRIBUTE};
+/* clang-format off */
 #define ATTRIBUTES {.kind = LVN_SCHEMA_MAP, .item = &lvn_schema_attribute}
 #define ATTRIBUTES_OR_NULL {.kind = LVN_SCHEMA_MAP, .item = &lvn_schema_attribute, .is_nullable = true}
+/* clang-format on */
 
 static const lvn_schema_field context_fields[] = {
     NEED("trace_id", STR),
@@ -127,7 +149,9 @@ static const lvn_schema_field context_fields[] = {
     NEED("trace_state", {.kind = LVN_SCHEMA_MAP, .item = &text}),
     {.name = NULL},
 };
+/* clang-format off */
 #define CONTEXT_OR_NULL {.kind = LVN_SCHEMA_MODEL, .fields = context_fields, .keeps_unknown = true, .is_nullable = true}
+/* clang-format on */
 
 static const lvn_schema_field status_fields[] = {
     NEED("status_code", ONE_OF(span_statuses)),
@@ -190,23 +214,28 @@ static const lvn_schema_field llm_fields[] = {
 };
 static const lvn_schema llm = MODEL(llm_fields);
 
-static const lvn_schema_field template_fields[] = {
-    MAY("resource_type", STR), NEED("template", STR), NEED("engine", ONE_OF(engines)), {.name = NULL}};
+static const lvn_schema_field template_fields[] = {MAY("resource_type", STR),
+                                                   NEED("template", STR),
+                                                   NEED("engine", ONE_OF(engines)),
+                                                   {.name = NULL}};
 static const lvn_schema prompt_template = MODEL(template_fields);
 
 static const lvn_schema_variant resource_types[] = {
     {"llm", &llm}, {"proxy_llm", &llm}, {"prompt_template", &prompt_template}, {NULL, NULL}};
-static const lvn_schema resource = {.kind = LVN_SCHEMA_TAGGED, .tag = "resource_type", .variants = resource_types};
+static const lvn_schema resource = {
+    .kind = LVN_SCHEMA_TAGGED, .tag = "resource_type", .variants = resource_types};
 const lvn_schema lvn_schema_resources = {.kind = LVN_SCHEMA_MAP, .item = &resource};
 
 /* ---- workers and waits ---- */
 
-static const lvn_schema_field heartbeat_fields[] = {MAY("heartbeat_stats", DICT_OR_NULL), {.name = NULL}};
+static const lvn_schema_field heartbeat_fields[] = {MAY("heartbeat_stats", DICT_OR_NULL),
+                                                    {.name = NULL}};
 const lvn_schema lvn_schema_heartbeat = MODEL(heartbeat_fields);
 
 static const lvn_schema_field wait_fields[] = {
     NEED("rollout_ids", LIST_OF(text)), MAY("timeout", FLOAT_OR_NULL), {.name = NULL}};
 const lvn_schema lvn_schema_wait = MODEL(wait_fields);
 
-static const lvn_schema_field wait_option_fields[] = {MAY("wait", {.kind = LVN_SCHEMA_FLOAT}), {.name = NULL}};
+static const lvn_schema_field wait_option_fields[] = {MAY("wait", {.kind = LVN_SCHEMA_FLOAT}),
+                                                      {.name = NULL}};
 const lvn_schema lvn_schema_wait_option = MODEL(wait_option_fields);

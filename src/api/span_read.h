@@ -5,7 +5,8 @@
 #include "base/json.h"
 #include "model/model.h"
 
-/* `in` has been read with lvn_schema_span. All text of `out` is in `arena`. False: the sequence number does not fit. */
+/* `in` has been read with lvn_schema_span. All text of `out` is in `arena`. False: the sequence
+ * number does not fit. */
 bool lvn_api_span_of_json(lvn_arena *arena, const lvn_json *in, lvn_span *out);
 
 #endif

@@ -38,7 +38,9 @@ bool lvn_api_span_of_json(lvn_arena *arena, const lvn_json *in, lvn_span *out)
         .name = text_in(arena, in, "name"),
         .start_time = lvn_api_time(in, "start_time"),
         .end_time = lvn_api_time(in, "end_time"),
-        .status = lvn_str_is(status, "OK") ? LVN_SPAN_OK : lvn_str_is(status, "ERROR") ? LVN_SPAN_ERROR : LVN_SPAN_UNSET,
+        .status = lvn_str_is(status, "OK")      ? LVN_SPAN_OK
+                  : lvn_str_is(status, "ERROR") ? LVN_SPAN_ERROR
+                                                : LVN_SPAN_UNSET,
         .rest = rest_of(arena, in),
     };
     return true;
@@ -122,7 +124,9 @@ static void answer_next(lvn_api_call *call)
 const lvn_api_route lvn_api_span_routes[] = {
     {"POST", SPANS, LVN_INPUT_BODY, &lvn_schema_span, prepare_add, answer_add, NULL},
     {"GET", SPANS, LVN_INPUT_QUERY, &lvn_schema_query_spans, prepare_query, answer_page, NULL},
-    {"POST", SPANS "/search", LVN_INPUT_BODY, &lvn_schema_query_spans, prepare_query, answer_page, NULL},
-    {"POST", SPANS "/next", LVN_INPUT_BODY, &lvn_schema_next_sequence, prepare_next, answer_next, NULL},
+    {"POST", SPANS "/search", LVN_INPUT_BODY, &lvn_schema_query_spans, prepare_query, answer_page,
+     NULL},
+    {"POST", SPANS "/next", LVN_INPUT_BODY, &lvn_schema_next_sequence, prepare_next, answer_next,
+     NULL},
     {.method = NULL},
 };

@@ -5,7 +5,9 @@
 #include <stdlib.h>
 
 /* How the reference server names the list variants of an attribute value in places. */
-#define SEQUENCE_OF(kind) "json-or-python[json=list[" kind "],python=chain[is-instance[Sequence],function-wrap[sequence_validator()]]]"
+#define SEQUENCE_OF(kind)                                                                          \
+    "json-or-python[json=list[" kind                                                               \
+    "],python=chain[is-instance[Sequence],function-wrap[sequence_validator()]]]"
 
 static void write_place(lvn_buf *buf, const lvn_schema_place *place)
 {
@@ -21,8 +23,8 @@ static void write_place(lvn_buf *buf, const lvn_schema_place *place)
         lvn_json_write_int(buf, (int64_t)place->index);
 }
 
-void lvn_schema_complain(lvn_schema_report *report, const char *type, const lvn_schema_place *place, const char *message,
-                         const lvn_json *input, const char *context)
+void lvn_schema_complain(lvn_schema_report *report, const char *type, const lvn_schema_place *place,
+                         const char *message, const lvn_json *input, const char *context)
 {
     lvn_buf *buf = report->errors;
     if (report->error_count++ && buf)
@@ -40,8 +42,8 @@ void lvn_schema_complain(lvn_schema_report *report, const char *type, const lvn_
     lvn_buf_append_char(buf, '}');
 }
 
-static bool refuse(lvn_schema_report *report, const char *type, const lvn_schema_place *place, const char *message,
-                   const lvn_json *input)
+static bool refuse(lvn_schema_report *report, const char *type, const lvn_schema_place *place,
+                   const char *message, const lvn_json *input)
 {
     lvn_schema_complain(report, type, place, message, input, NULL);
     return false;
@@ -58,7 +60,8 @@ static lvn_str trim(lvn_str s)
     return s;
 }
 
-/* `text` without blanks around and single underscores inside, terminated; NULL when an underscore stands elsewhere. */
+/* `text` without blanks around and single underscores inside, terminated; NULL when an underscore
+ * stands elsewhere. */
 static char *plain_number(lvn_arena *arena, lvn_str text)
 {
     text = trim(text);
@@ -103,17 +106,23 @@ static bool int_of_text(lvn_arena *arena, lvn_str text, lvn_json *out)
     return lvn_json_parse(arena, number, out, NULL, &ignored) == LVN_OK;
 }
 
-static bool read_int(lvn_schema_report *report, const lvn_json *in, const lvn_schema_place *place, lvn_json *out)
+static bool read_int(lvn_schema_report *report, const lvn_json *in, const lvn_schema_place *place,
+                     lvn_json *out)
 {
     switch (in->kind) {
     case LVN_JSON_INT:
-    case LVN_JSON_BIGINT: *out = *in; return true;
-    case LVN_JSON_BOOL: *out = (lvn_json){.kind = LVN_JSON_INT, .integer = in->boolean}; return true;
+    case LVN_JSON_BIGINT:
+        *out = *in;
+        return true;
+    case LVN_JSON_BOOL:
+        *out = (lvn_json){.kind = LVN_JSON_INT, .integer = in->boolean};
+        return true;
     case LVN_JSON_DOUBLE:
         if (!isfinite(in->number))
             return refuse(report, "finite_number", place, "Input should be a finite number", in);
         if (in->number != floor(in->number))
-            return refuse(report, "int_from_float", place, "Input should be a valid integer, got a number with a fractional part",
+            return refuse(report, "int_from_float", place,
+                          "Input should be a valid integer, got a number with a fractional part",
                           in);
         if (fabs(in->number) >= 9223372036854775808.0)
             return refuse(report, "int_parsing_size", place,
@@ -122,8 +131,10 @@ static bool read_int(lvn_schema_report *report, const lvn_json *in, const lvn_sc
         return true;
     case LVN_JSON_STRING:
         return int_of_text(report->arena, in->string, out) ||
-               refuse(report, "int_parsing", place, "Input should be a valid integer, unable to parse string as an integer", in);
-    default: return refuse(report, "int_type", place, "Input should be a valid integer", in);
+               refuse(report, "int_parsing", place,
+                      "Input should be a valid integer, unable to parse string as an integer", in);
+    default:
+        return refuse(report, "int_type", place, "Input should be a valid integer", in);
     }
 }
 
@@ -138,12 +149,19 @@ static bool float_of_text(lvn_arena *arena, lvn_str text, lvn_json *out)
     return !*end && end != s && strlen(s) == (size_t)(end - s) && !isspace((unsigned char)*s);
 }
 
-static bool read_float(lvn_schema_report *report, const lvn_json *in, const lvn_schema_place *place, lvn_json *out)
+static bool read_float(lvn_schema_report *report, const lvn_json *in, const lvn_schema_place *place,
+                       lvn_json *out)
 {
     switch (in->kind) {
-    case LVN_JSON_DOUBLE: *out = *in; return true;
-    case LVN_JSON_INT: *out = (lvn_json){.kind = LVN_JSON_DOUBLE, .number = (double)in->integer}; return true;
-    case LVN_JSON_BOOL: *out = (lvn_json){.kind = LVN_JSON_DOUBLE, .number = in->boolean}; return true;
+    case LVN_JSON_DOUBLE:
+        *out = *in;
+        return true;
+    case LVN_JSON_INT:
+        *out = (lvn_json){.kind = LVN_JSON_DOUBLE, .number = (double)in->integer};
+        return true;
+    case LVN_JSON_BOOL:
+        *out = (lvn_json){.kind = LVN_JSON_DOUBLE, .number = in->boolean};
+        return true;
     case LVN_JSON_BIGINT: {
         double value = strtod(in->string.ptr, NULL);
         if (!isfinite(value))
@@ -153,8 +171,10 @@ static bool read_float(lvn_schema_report *report, const lvn_json *in, const lvn_
     }
     case LVN_JSON_STRING:
         return float_of_text(report->arena, in->string, out) ||
-               refuse(report, "float_parsing", place, "Input should be a valid number, unable to parse string as a number", in);
-    default: return refuse(report, "float_type", place, "Input should be a valid number", in);
+               refuse(report, "float_parsing", place,
+                      "Input should be a valid number, unable to parse string as a number", in);
+    default:
+        return refuse(report, "float_type", place, "Input should be a valid number", in);
     }
 }
 
@@ -172,10 +192,12 @@ static int bool_of_text(lvn_str text)
     return -1;
 }
 
-static bool read_bool(lvn_schema_report *report, const lvn_json *in, const lvn_schema_place *place, lvn_json *out)
+static bool read_bool(lvn_schema_report *report, const lvn_json *in, const lvn_schema_place *place,
+                      lvn_json *out)
 {
     int value = -1;
-    bool is_whole_double = in->kind == LVN_JSON_DOUBLE && in->number == floor(in->number) && fabs(in->number) < 9223372036854775808.0;
+    bool is_whole_double = in->kind == LVN_JSON_DOUBLE && in->number == floor(in->number) &&
+                           fabs(in->number) < 9223372036854775808.0;
     if (in->kind == LVN_JSON_BOOL)
         value = in->boolean;
     else if (in->kind == LVN_JSON_INT && (in->integer == 0 || in->integer == 1))
@@ -189,14 +211,17 @@ static bool read_bool(lvn_schema_report *report, const lvn_json *in, const lvn_s
         return true;
     }
     if (in->kind == LVN_JSON_STRING || in->kind == LVN_JSON_INT || is_whole_double)
-        return refuse(report, "bool_parsing", place, "Input should be a valid boolean, unable to interpret input", in);
+        return refuse(report, "bool_parsing", place,
+                      "Input should be a valid boolean, unable to interpret input", in);
     return refuse(report, "bool_type", place, "Input should be a valid boolean", in);
 }
 
-static bool read_str(lvn_schema_report *report, const lvn_json *in, const lvn_schema_place *place, lvn_json *out)
+static bool read_str(lvn_schema_report *report, const lvn_json *in, const lvn_schema_place *place,
+                     lvn_json *out)
 {
     *out = *in;
-    return in->kind == LVN_JSON_STRING || refuse(report, "string_type", place, "Input should be a valid string", in);
+    return in->kind == LVN_JSON_STRING ||
+           refuse(report, "string_type", place, "Input should be a valid string", in);
 }
 
 /* "'a', 'b' or 'c'" */
@@ -218,15 +243,18 @@ static bool read_literal(lvn_schema_report *report, const lvn_schema *schema, co
         if (lvn_str_is(in->string, schema->names[i]))
             return true;
     lvn_str expected = list_names(report->arena, schema->names);
-    lvn_str message = lvn_arena_printf(report->arena, "Input should be %.*s", LVN_STR_ARG(expected));
-    lvn_str context = lvn_arena_printf(report->arena, "{\"expected\":\"%.*s\"}", LVN_STR_ARG(expected));
+    lvn_str message =
+        lvn_arena_printf(report->arena, "Input should be %.*s", LVN_STR_ARG(expected));
+    lvn_str context =
+        lvn_arena_printf(report->arena, "{\"expected\":\"%.*s\"}", LVN_STR_ARG(expected));
     lvn_schema_complain(report, "literal_error", place, message.ptr, in, context.ptr);
     return false;
 }
 
 /* ---- span attributes ---- */
 
-typedef bool (*scalar_reader)(lvn_schema_report *, const lvn_json *, const lvn_schema_place *, lvn_json *);
+typedef bool (*scalar_reader)(lvn_schema_report *, const lvn_json *, const lvn_schema_place *,
+                              lvn_json *);
 
 static const struct {
     const char *scalar, *list;
@@ -239,25 +267,28 @@ static const struct {
 };
 enum { ATTRIBUTE_KINDS = 4, AS_FLOAT = 3 };
 
-static bool read_items(lvn_schema_report *report, const lvn_json *in, const lvn_schema_place *place, size_t kind, lvn_json *out)
+static bool read_items(lvn_schema_report *report, const lvn_json *in, const lvn_schema_place *place,
+                       size_t kind, lvn_json *out)
 {
     lvn_json *items = lvn_arena_array(report->arena, in->array.count, sizeof(*items));
     size_t before = report->error_count;
     for (size_t i = 0; i < in->array.count; i++)
-        attribute_kinds[kind].read(report, &in->array.items[i], &(lvn_schema_place){.parent = place, .index = i}, &items[i]);
+        attribute_kinds[kind].read(report, &in->array.items[i],
+                                   &(lvn_schema_place){.parent = place, .index = i}, &items[i]);
     *out = (lvn_json){.kind = LVN_JSON_ARRAY, .array = {items, in->array.count}};
     return report->error_count == before;
 }
 
-/* One kind throughout stays; whole and broken numbers together become floats; other mixes become the first of bool, int
- * and float that takes them all. */
+/* One kind throughout stays; whole and broken numbers together become floats; other mixes become
+ * the first of bool, int and float that takes them all. */
 static bool read_attribute_list(lvn_schema_report *report, const lvn_json *in, lvn_json *out)
 {
     bool has[LVN_JSON_OBJECT + 1] = {false};
     for (size_t i = 0; i < in->array.count; i++)
         has[in->array.items[i].kind] = true;
     has[LVN_JSON_INT] |= has[LVN_JSON_BIGINT];
-    int kinds = has[LVN_JSON_STRING] + has[LVN_JSON_BOOL] + has[LVN_JSON_INT] + has[LVN_JSON_DOUBLE];
+    int kinds =
+        has[LVN_JSON_STRING] + has[LVN_JSON_BOOL] + has[LVN_JSON_INT] + has[LVN_JSON_DOUBLE];
     if (has[LVN_JSON_NULL] || has[LVN_JSON_ARRAY] || has[LVN_JSON_OBJECT])
         return false;
     if (kinds <= 1) {
@@ -273,9 +304,11 @@ static bool read_attribute_list(lvn_schema_report *report, const lvn_json *in, l
     return false;
 }
 
-static bool read_attribute(lvn_schema_report *report, const lvn_json *in, const lvn_schema_place *place, lvn_json *out)
+static bool read_attribute(lvn_schema_report *report, const lvn_json *in,
+                           const lvn_schema_place *place, lvn_json *out)
 {
-    bool is_list = in->kind == LVN_JSON_ARRAY, is_scalar = !is_list && in->kind != LVN_JSON_NULL && in->kind != LVN_JSON_OBJECT;
+    bool is_list = in->kind == LVN_JSON_ARRAY,
+         is_scalar = !is_list && in->kind != LVN_JSON_NULL && in->kind != LVN_JSON_OBJECT;
     *out = *in;
     if (is_scalar || (is_list && read_attribute_list(report, in, out)))
         return true;
@@ -288,7 +321,8 @@ static bool read_attribute(lvn_schema_report *report, const lvn_json *in, const 
         if (is_list)
             read_items(report, in, &at, k, out);
         else
-            lvn_schema_complain(report, "is_instance_of", &at, "Input should be an instance of Sequence", in,
+            lvn_schema_complain(report, "is_instance_of", &at,
+                                "Input should be an instance of Sequence", in,
                                 "{\"class\":\"Sequence\"}");
     }
     return false;
@@ -296,8 +330,8 @@ static bool read_attribute(lvn_schema_report *report, const lvn_json *in, const 
 
 /* ---- containers ---- */
 
-static bool read_list(lvn_schema_report *report, const lvn_schema *schema, const lvn_json *in, const lvn_schema_place *place,
-                      lvn_json *out)
+static bool read_list(lvn_schema_report *report, const lvn_schema *schema, const lvn_json *in,
+                      const lvn_schema_place *place, lvn_json *out)
 {
     if (in->kind != LVN_JSON_ARRAY)
         return refuse(report, "list_type", place, "Input should be a valid list", in);
@@ -311,8 +345,8 @@ static bool read_list(lvn_schema_report *report, const lvn_schema *schema, const
     return report->error_count == before;
 }
 
-static bool read_map(lvn_schema_report *report, const lvn_schema *schema, const lvn_json *in, const lvn_schema_place *place,
-                     lvn_json *out)
+static bool read_map(lvn_schema_report *report, const lvn_schema *schema, const lvn_json *in,
+                     const lvn_schema_place *place, lvn_json *out)
 {
     if (in->kind != LVN_JSON_OBJECT)
         return refuse(report, "dict_type", place, "Input should be a valid dictionary", in);
@@ -341,7 +375,8 @@ static bool is_known(const lvn_schema *schema, lvn_str key)
 
 static bool use_fallback(lvn_arena *arena, const lvn_schema_field *field, lvn_json *out)
 {
-    return field->fallback && lvn_json_parse(arena, lvn_str_of(field->fallback), out, NULL, NULL) == LVN_OK;
+    return field->fallback &&
+           lvn_json_parse(arena, lvn_str_of(field->fallback), out, NULL, NULL) == LVN_OK;
 }
 
 /* The value of a field that is present and right, or its fallback; false when there is none. */
@@ -357,8 +392,8 @@ static bool read_field(lvn_schema_report *report, const lvn_schema_field *field,
     return use_fallback(report->arena, field, out);
 }
 
-static bool read_model(lvn_schema_report *report, const lvn_schema *schema, const lvn_json *in, const lvn_schema_place *place,
-                       lvn_json *out)
+static bool read_model(lvn_schema_report *report, const lvn_schema *schema, const lvn_json *in,
+                       const lvn_schema_place *place, lvn_json *out)
 {
     if (in->kind != LVN_JSON_OBJECT)
         return refuse(report, "model_attributes_type", place,
@@ -382,7 +417,8 @@ static void complain_tag(lvn_schema_report *report, const lvn_schema *schema, co
 {
     lvn_str expected = LVN_STR("");
     for (const lvn_schema_variant *v = schema->variants; v->tag; v++)
-        expected = lvn_arena_printf(report->arena, "%.*s%s'%s'", LVN_STR_ARG(expected), expected.len ? ", " : "", v->tag);
+        expected = lvn_arena_printf(report->arena, "%.*s%s'%s'", LVN_STR_ARG(expected),
+                                    expected.len ? ", " : "", v->tag);
     lvn_buf got, context;
     lvn_buf_init(&got, LVN_BUF_NO_LIMIT);
     lvn_buf_init(&context, LVN_BUF_NO_LIMIT);
@@ -391,7 +427,8 @@ static void complain_tag(lvn_schema_report *report, const lvn_schema *schema, co
     else
         lvn_json_write(&got, tag);
     lvn_str message = lvn_arena_printf(
-        report->arena, "Input tag '%.*s' found using '%s' does not match any of the expected tags: %.*s",
+        report->arena,
+        "Input tag '%.*s' found using '%s' does not match any of the expected tags: %.*s",
         LVN_STR_ARG(lvn_buf_str(&got)), schema->tag, LVN_STR_ARG(expected));
     lvn_buf_printf(&context, "{\"discriminator\":\"'%s'\",\"tag\":", schema->tag);
     lvn_json_write_str(&context, lvn_buf_str(&got));
@@ -409,8 +446,10 @@ static bool read_tagged(lvn_schema_report *report, const lvn_schema *schema, con
                       "Input should be a valid dictionary or object to extract fields from", in);
     const lvn_json *tag = lvn_json_get(in, schema->tag);
     if (!tag) {
-        lvn_str message = lvn_arena_printf(report->arena, "Unable to extract tag using discriminator '%s'", schema->tag);
-        lvn_str context = lvn_arena_printf(report->arena, "{\"discriminator\":\"'%s'\"}", schema->tag);
+        lvn_str message = lvn_arena_printf(
+            report->arena, "Unable to extract tag using discriminator '%s'", schema->tag);
+        lvn_str context =
+            lvn_arena_printf(report->arena, "{\"discriminator\":\"'%s'\"}", schema->tag);
         lvn_schema_complain(report, "union_tag_not_found", place, message.ptr, in, context.ptr);
         return false;
     }
@@ -423,35 +462,50 @@ static bool read_tagged(lvn_schema_report *report, const lvn_schema *schema, con
     return false;
 }
 
-bool lvn_schema_read(lvn_schema_report *report, const lvn_schema *schema, const lvn_json *in, const lvn_schema_place *place,
-                     lvn_json *out)
+bool lvn_schema_read(lvn_schema_report *report, const lvn_schema *schema, const lvn_json *in,
+                     const lvn_schema_place *place, lvn_json *out)
 {
     if (schema->is_nullable && in->kind == LVN_JSON_NULL) {
         *out = *in;
         return true;
     }
     switch (schema->kind) {
-    case LVN_SCHEMA_ANY: *out = *in; return true;
-    case LVN_SCHEMA_STR: return read_str(report, in, place, out);
+    case LVN_SCHEMA_ANY:
+        *out = *in;
+        return true;
+    case LVN_SCHEMA_STR:
+        return read_str(report, in, place, out);
     case LVN_SCHEMA_INT:
         if (!read_int(report, in, place, out))
             return false;
-        if (schema->has_min && (out->kind == LVN_JSON_BIGINT ? out->string.ptr[0] == '-' : out->integer < schema->min)) {
-            lvn_str message = lvn_arena_printf(report->arena, "Input should be greater than or equal to %lld", (long long)schema->min);
-            lvn_str context = lvn_arena_printf(report->arena, "{\"ge\":%lld}", (long long)schema->min);
+        if (schema->has_min && (out->kind == LVN_JSON_BIGINT ? out->string.ptr[0] == '-'
+                                                             : out->integer < schema->min)) {
+            lvn_str message =
+                lvn_arena_printf(report->arena, "Input should be greater than or equal to %lld",
+                                 (long long)schema->min);
+            lvn_str context =
+                lvn_arena_printf(report->arena, "{\"ge\":%lld}", (long long)schema->min);
             lvn_schema_complain(report, "greater_than_equal", place, message.ptr, in, context.ptr);
             return false;
         }
         return true;
-    case LVN_SCHEMA_FLOAT: return read_float(report, in, place, out);
-    case LVN_SCHEMA_BOOL: return read_bool(report, in, place, out);
-    case LVN_SCHEMA_LITERAL: return read_literal(report, schema, in, place, out);
-    case LVN_SCHEMA_LIST: return read_list(report, schema, in, place, out);
+    case LVN_SCHEMA_FLOAT:
+        return read_float(report, in, place, out);
+    case LVN_SCHEMA_BOOL:
+        return read_bool(report, in, place, out);
+    case LVN_SCHEMA_LITERAL:
+        return read_literal(report, schema, in, place, out);
+    case LVN_SCHEMA_LIST:
+        return read_list(report, schema, in, place, out);
     case LVN_SCHEMA_DICT:
-    case LVN_SCHEMA_MAP: return read_map(report, schema, in, place, out);
-    case LVN_SCHEMA_MODEL: return read_model(report, schema, in, place, out);
-    case LVN_SCHEMA_TAGGED: return read_tagged(report, schema, in, place, out);
-    case LVN_SCHEMA_ATTRIBUTE: return read_attribute(report, in, place, out);
+    case LVN_SCHEMA_MAP:
+        return read_map(report, schema, in, place, out);
+    case LVN_SCHEMA_MODEL:
+        return read_model(report, schema, in, place, out);
+    case LVN_SCHEMA_TAGGED:
+        return read_tagged(report, schema, in, place, out);
+    case LVN_SCHEMA_ATTRIBUTE:
+        return read_attribute(report, in, place, out);
     }
     return false;
 }

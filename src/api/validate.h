@@ -1,7 +1,9 @@
-/* Reading request data by tables that describe it: every error is collected, with the type, place and words that the
- * protocol's reference server gives (spec/store-api.md section 2), and what is merely written differently is converted.
+/* Reading request data by tables that describe it: every error is collected, with the type, place
+ * and words that the protocol's reference server gives (spec/store-api.md section 2), and what is
+ * merely written differently is converted.
  *
- * The result is a new tree: known fields in the table's order, converted; unknown ones dropped, or kept behind them. */
+ * The result is a new tree: known fields in the table's order, converted; unknown ones dropped, or
+ * kept behind them. */
 #ifndef LVN_API_VALIDATE_H
 #define LVN_API_VALIDATE_H
 
@@ -35,7 +37,7 @@ struct lvn_schema {
     bool is_nullable;
     bool keeps_unknown; /* models */
     bool has_min;
-    int64_t min; /* of an int */
+    int64_t min;              /* of an int */
     const char *const *names; /* ends with NULL */
     const lvn_schema *item;
     const lvn_schema_field *fields; /* ends with name NULL */
@@ -65,13 +67,13 @@ typedef struct lvn_schema_report {
     size_t error_count;
 } lvn_schema_report;
 
-/* Validates `in` into `out` (in the report's arena; it may borrow from `in`). True when nothing is wrong with it. Errors are appended
- * to report->errors as JSON objects with commas between. */
-bool lvn_schema_read(lvn_schema_report *report, const lvn_schema *schema, const lvn_json *in, const lvn_schema_place *place,
-                     lvn_json *out);
+/* Validates `in` into `out` (in the report's arena; it may borrow from `in`). True when nothing is
+ * wrong with it. Errors are appended to report->errors as JSON objects with commas between. */
+bool lvn_schema_read(lvn_schema_report *report, const lvn_schema *schema, const lvn_json *in,
+                     const lvn_schema_place *place, lvn_json *out);
 
 /* Appends one error. `input` NULL: null. `context` is JSON or NULL. */
-void lvn_schema_complain(lvn_schema_report *report, const char *type, const lvn_schema_place *place, const char *message,
-                         const lvn_json *input, const char *context);
+void lvn_schema_complain(lvn_schema_report *report, const char *type, const lvn_schema_place *place,
+                         const char *message, const lvn_json *input, const char *context);
 
 #endif

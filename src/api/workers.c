@@ -23,7 +23,8 @@ static void prepare_query(lvn_api_call *call)
     const lvn_json *in = &call->input, *statuses = lvn_json_get(in, "status_in");
     call->op.kind = LVN_OP_QUERY_WORKERS;
     if (statuses && statuses->kind == LVN_JSON_ARRAY) {
-        lvn_worker_status *list = lvn_arena_array(call->arena, statuses->array.count, sizeof(*list));
+        lvn_worker_status *list =
+            lvn_arena_array(call->arena, statuses->array.count, sizeof(*list));
         for (size_t i = 0; i < statuses->array.count; i++)
             lvn_worker_status_parse(statuses->array.items[i].string, &list[i]);
         call->op.in.query_workers.status_in = list;
@@ -72,8 +73,10 @@ static void answer_page(lvn_api_call *call)
 
 const lvn_api_route lvn_api_worker_routes[] = {
     {"GET", WORKERS, LVN_INPUT_QUERY, &lvn_schema_query_workers, prepare_query, answer_page, NULL},
-    {"POST", WORKERS "/search", LVN_INPUT_BODY, &lvn_schema_query_workers, prepare_query, answer_page, NULL},
+    {"POST", WORKERS "/search", LVN_INPUT_BODY, &lvn_schema_query_workers, prepare_query,
+     answer_page, NULL},
     {"GET", WORKERS "/{worker_id}", LVN_INPUT_NONE, NULL, prepare_get, answer_one, answer_null},
-    {"POST", WORKERS "/{worker_id}", LVN_INPUT_OPTIONAL_BODY, &lvn_schema_heartbeat, prepare_heartbeat, answer_one, NULL},
+    {"POST", WORKERS "/{worker_id}", LVN_INPUT_OPTIONAL_BODY, &lvn_schema_heartbeat,
+     prepare_heartbeat, answer_one, NULL},
     {.method = NULL},
 };

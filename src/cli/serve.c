@@ -31,8 +31,12 @@ static error_t parse(int key, char *arg, struct argp_state *state)
     options *o = state->input;
     char *end;
     switch (key) {
-    case OPT_STORE: o->store = arg; return 0;
-    case OPT_HOST: o->host = arg; return 0;
+    case OPT_STORE:
+        o->store = arg;
+        return 0;
+    case OPT_HOST:
+        o->host = arg;
+        return 0;
     case OPT_PORT: {
         long port = strtol(arg, &end, 10);
         if (end == arg || *end || port < 0 || port > 65535)
@@ -40,8 +44,11 @@ static error_t parse(int key, char *arg, struct argp_state *state)
         o->port = (int)port;
         return 0;
     }
-    case ARGP_KEY_ARG: argp_error(state, "unexpected argument \"%s\"", arg); return 0;
-    default: return ARGP_ERR_UNKNOWN;
+    case ARGP_KEY_ARG:
+        argp_error(state, "unexpected argument \"%s\"", arg);
+        return 0;
+    default:
+        return ARGP_ERR_UNKNOWN;
     }
 }
 
@@ -95,9 +102,14 @@ static void wait_for_signal(const sigset_t *signals)
 int lvn_cli_serve(int argc, char **argv)
 {
     options o = {.store = "sqlite:./levin.db", .host = "127.0.0.1", .port = 4747};
-    const struct argp argp = {known, parse, NULL,
-                              "Serves the store over HTTP until SIGINT or SIGTERM; requests in flight are finished first.",
-                              NULL, NULL, NULL};
+    const struct argp argp = {known,
+                              parse,
+                              NULL,
+                              "Serves the store over HTTP until SIGINT or SIGTERM; requests in "
+                              "flight are finished first.",
+                              NULL,
+                              NULL,
+                              NULL};
     argp_err_exit_status = 2;
     if (argp_parse(&argp, argc, argv, 0, NULL, &o))
         return 2;

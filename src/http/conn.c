@@ -11,7 +11,8 @@ static uint64_t now_ms(const lvn_http_conn *conn)
 
 size_t lvn_http_conn_buffered(const lvn_http_conn *conn)
 {
-    size_t in_flight = conn->is_writing ? uv_stream_get_write_queue_size((const uv_stream_t *)&conn->tcp) : 0;
+    size_t in_flight =
+        conn->is_writing ? uv_stream_get_write_queue_size((const uv_stream_t *)&conn->tcp) : 0;
     return in_flight + conn->out.len;
 }
 
@@ -133,7 +134,9 @@ static void on_timer(uv_timer_t *timer)
     }
     bool is_due = conn->deadline && now >= conn->deadline;
     if (is_due && conn->is_writing && conn->state != CONN_BODY)
-        conn->deadline = now + (uint64_t)conn->server->config.idle_timeout_ms; /* a slow reader: see stall_watch */
+        conn->deadline =
+            now +
+            (uint64_t)conn->server->config.idle_timeout_ms; /* a slow reader: see stall_watch */
     else if (is_due)
         deadline_passed(conn);
     if (conn->state != CONN_CLOSED && conn->deadline)
@@ -199,14 +202,18 @@ void lvn_http_conn_flush(lvn_http_conn *conn)
     all_sent(conn);
 }
 
-/* A big body goes from the handler's memory to the socket; only what the socket does not take is copied. */
+/* A big body goes from the handler's memory to the socket; only what the socket does not take is
+ * copied. */
 void lvn_http_conn_append(lvn_http_conn *conn, lvn_str body)
 {
-    if (body.len >= LVN_HTTP_READ_BYTES && body.len < UINT32_MAX / 2 && !conn->is_writing && conn->out.len < LVN_HTTP_READ_BYTES) {
+    if (body.len >= LVN_HTTP_READ_BYTES && body.len < UINT32_MAX / 2 && !conn->is_writing &&
+        conn->out.len < LVN_HTTP_READ_BYTES) {
         uv_buf_t parts[] = {uv_buf_init(conn->out.ptr, (unsigned)conn->out.len),
                             uv_buf_init((char *)(uintptr_t)body.ptr, (unsigned)body.len)};
-        int sent = uv_try_write((uv_stream_t *)&conn->tcp, parts, 2); /* an error shows again at the next flush */
-        size_t done = sent > 0 ? (size_t)sent : 0, from_out = done < conn->out.len ? done : conn->out.len;
+        int sent = uv_try_write((uv_stream_t *)&conn->tcp, parts,
+                                2); /* an error shows again at the next flush */
+        size_t done = sent > 0 ? (size_t)sent : 0,
+               from_out = done < conn->out.len ? done : conn->out.len;
         lvn_buf_consume(&conn->out, from_out);
         body = lvn_str_from(body, done - from_out);
     }
@@ -219,12 +226,13 @@ static void on_shutdown(uv_shutdown_t *request, int status)
     (void)request;
 }
 
-/* Closing with unread input would reset the connection and could destroy the answer on its way: so our side is shut first,
- * and what still comes in is dropped for a moment. */
+/* Closing with unread input would reset the connection and could destroy the answer on its way: so
+ * our side is shut first, and what still comes in is dropped for a moment. */
 static void linger(lvn_http_conn *conn)
 {
     conn->state = CONN_LINGER;
-    if (conn->has_read_end || uv_shutdown(&conn->shutdown, (uv_stream_t *)&conn->tcp, on_shutdown)) {
+    if (conn->has_read_end ||
+        uv_shutdown(&conn->shutdown, (uv_stream_t *)&conn->tcp, on_shutdown)) {
         lvn_http_conn_close(conn);
         return;
     }
@@ -301,7 +309,8 @@ void lvn_http_conn_advance(lvn_http_conn *conn)
     /* A client that pipelines but does not read its answers gets no new ones made. */
     if (!conn->is_writing)
         parse_pending(conn);
-    bool is_over = conn->has_read_end || (conn->server->is_closing && !conn->head_bytes && !conn->pending.len);
+    bool is_over =
+        conn->has_read_end || (conn->server->is_closing && !conn->head_bytes && !conn->pending.len);
     if (conn->state == CONN_HEAD && is_over && !conn->is_writing && !conn->out.len)
         lvn_http_conn_close(conn);
     else if (conn->state != CONN_CLOSED && conn->pending.len < LVN_HTTP_MAX_PENDING / 2)
@@ -313,7 +322,8 @@ static void feed(lvn_http_conn *conn, const char *data, size_t len)
     if (conn->state == CONN_LINGER || conn->state == CONN_ENDING)
         return;
     size_t used = 0;
-    bool can_parse = !conn->pending.len && !conn->is_writing && (conn->state == CONN_HEAD || conn->state == CONN_BODY);
+    bool can_parse = !conn->pending.len && !conn->is_writing &&
+                     (conn->state == CONN_HEAD || conn->state == CONN_BODY);
     if (can_parse) {
         conn->is_parsing = true;
         used = lvn_http_parse(conn, data, len);
@@ -335,7 +345,8 @@ static void alloc_read(uv_handle_t *handle, size_t suggested, uv_buf_t *out)
     *out = uv_buf_init(conn->server->read_buffer, LVN_HTTP_READ_BYTES);
 }
 
-/* A client that has shut its side may still read the answer: the handler is told, and what it answers is sent. */
+/* A client that has shut its side may still read the answer: the handler is told, and what it
+ * answers is sent. */
 static void read_ended(lvn_http_conn *conn)
 {
     conn->has_read_end = true;
@@ -344,7 +355,8 @@ static void read_ended(lvn_http_conn *conn)
     if (conn->exchange) {
         lvn_http_exchange_disconnect(conn->exchange, false);
         lvn_http_conn_mark_dirty(conn);
-    } else if (conn->state == CONN_BODY || conn->state == CONN_LINGER || (conn->state == CONN_HEAD && !conn->pending.len)) {
+    } else if (conn->state == CONN_BODY || conn->state == CONN_LINGER ||
+               (conn->state == CONN_HEAD && !conn->pending.len)) {
         if (conn->out.len || conn->is_writing)
             lvn_http_conn_mark_dirty(conn);
         else
@@ -402,7 +414,8 @@ void lvn_http_conn_accept(lvn_http_server *server)
         return;
     }
     uv_tcp_nodelay(&conn->tcp, 1);
-    uv_tcp_keepalive(&conn->tcp, 1, 60); /* a parked request has no other way to learn that its peer vanished */
+    uv_tcp_keepalive(&conn->tcp, 1,
+                     60); /* a parked request has no other way to learn that its peer vanished */
     if (server->conn_count > server->config.max_connections) {
         lvn_http_conn_fail(conn, 503, "Too many connections");
         return;

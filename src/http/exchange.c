@@ -37,7 +37,8 @@ static void copy_head(lvn_http_exchange *exchange, const lvn_http_conn *conn)
     request->method = lvn_str_of(llhttp_method_name(conn->parser.method));
     request->path = (lvn_str){target.ptr, path_len};
     request->query = lvn_str_from(target, path_len + 1);
-    lvn_http_header *headers = lvn_arena_array(request->arena, conn->header_count, sizeof(*headers));
+    lvn_http_header *headers =
+        lvn_arena_array(request->arena, conn->header_count, sizeof(*headers));
     for (size_t i = 0; i < conn->header_count; i++) {
         const header_place *at = &conn->headers[i];
         headers[i].name = (lvn_str){head.ptr + at->name_at, at->name_len};
@@ -108,7 +109,8 @@ void lvn_http_release(lvn_http_request *request)
         if (exchange->is_streaming)
             lvn_http_stream_abort(request);
         else
-            lvn_http_respond(request, 500, "application/json", LVN_STR("{\"detail\":\"Internal Server Error\"}"));
+            lvn_http_respond(request, 500, "application/json",
+                             LVN_STR("{\"detail\":\"Internal Server Error\"}"));
         return;
     }
     maybe_free(exchange);
@@ -124,7 +126,8 @@ static void run_fallback(lvn_http_exchange *exchange)
         server->fallback(request);
     } else if (server->fallback) {
         lvn_http_answer_header(request, "Allow", LVN_STR("GET"));
-        lvn_http_respond(request, 405, "application/json", LVN_STR("{\"detail\":\"Method Not Allowed\"}"));
+        lvn_http_respond(request, 405, "application/json",
+                         LVN_STR("{\"detail\":\"Method Not Allowed\"}"));
     } else {
         lvn_http_respond(request, 404, "application/json", LVN_STR("{\"detail\":\"Not Found\"}"));
     }
@@ -134,7 +137,8 @@ void lvn_http_exchange_run(lvn_http_exchange *exchange)
 {
     lvn_http_request *request = &exchange->request;
     lvn_http_match match;
-    lvn_http_node_find(exchange->server->root, request->arena, request->method, request->path, &match);
+    lvn_http_node_find(exchange->server->root, request->arena, request->method, request->path,
+                       &match);
     lvn_http_hold(request);
     if (match.handler) {
         memcpy(request->params, match.params, sizeof(match.params));
@@ -143,7 +147,8 @@ void lvn_http_exchange_run(lvn_http_exchange *exchange)
         match.handler(request);
     } else if (match.allow[0]) {
         lvn_http_answer_header(request, "Allow", lvn_str_of(match.allow));
-        lvn_http_respond(request, 405, "application/json", LVN_STR("{\"detail\":\"Method Not Allowed\"}"));
+        lvn_http_respond(request, 405, "application/json",
+                         LVN_STR("{\"detail\":\"Method Not Allowed\"}"));
     } else {
         run_fallback(exchange);
     }
@@ -156,13 +161,34 @@ static const char *reason(int status)
         int status;
         const char *text;
     } reasons[] = {
-        {200, "OK"}, {201, "Created"}, {202, "Accepted"}, {204, "No Content"}, {301, "Moved Permanently"}, {302, "Found"},
-        {304, "Not Modified"}, {307, "Temporary Redirect"}, {400, "Bad Request"}, {401, "Unauthorized"}, {403, "Forbidden"},
-        {404, "Not Found"}, {405, "Method Not Allowed"}, {408, "Request Timeout"}, {409, "Conflict"}, {410, "Gone"},
-        {413, "Content Too Large"}, {415, "Unsupported Media Type"}, {417, "Expectation Failed"},
-        {422, "Unprocessable Content"}, {429, "Too Many Requests"}, {431, "Request Header Fields Too Large"},
-        {500, "Internal Server Error"}, {501, "Not Implemented"}, {502, "Bad Gateway"}, {503, "Service Unavailable"},
-        {504, "Gateway Timeout"}, {505, "HTTP Version Not Supported"},
+        {200, "OK"},
+        {201, "Created"},
+        {202, "Accepted"},
+        {204, "No Content"},
+        {301, "Moved Permanently"},
+        {302, "Found"},
+        {304, "Not Modified"},
+        {307, "Temporary Redirect"},
+        {400, "Bad Request"},
+        {401, "Unauthorized"},
+        {403, "Forbidden"},
+        {404, "Not Found"},
+        {405, "Method Not Allowed"},
+        {408, "Request Timeout"},
+        {409, "Conflict"},
+        {410, "Gone"},
+        {413, "Content Too Large"},
+        {415, "Unsupported Media Type"},
+        {417, "Expectation Failed"},
+        {422, "Unprocessable Content"},
+        {429, "Too Many Requests"},
+        {431, "Request Header Fields Too Large"},
+        {500, "Internal Server Error"},
+        {501, "Not Implemented"},
+        {502, "Bad Gateway"},
+        {503, "Service Unavailable"},
+        {504, "Gateway Timeout"},
+        {505, "HTTP Version Not Supported"},
     };
     for (size_t i = 0; i < sizeof(reasons) / sizeof(*reasons); i++)
         if (reasons[i].status == status)
@@ -170,7 +196,8 @@ static const char *reason(int status)
     return "Status";
 }
 
-void lvn_http_write_head(lvn_http_server *server, lvn_buf *out, int status, const char *content_type)
+void lvn_http_write_head(lvn_http_server *server, lvn_buf *out, int status,
+                         const char *content_type)
 {
     time_t now = time(NULL);
     if (now != server->date_s) {
@@ -298,7 +325,8 @@ void lvn_http_stream_abort(lvn_http_request *request)
     exchange->is_complete = true;
     exchange->conn = NULL;
     conn->exchange = NULL;
-    lvn_http_conn_flush(conn); /* what was said before the cut still goes out, if there is room for it */
+    lvn_http_conn_flush(
+        conn); /* what was said before the cut still goes out, if there is room for it */
     lvn_http_conn_close(conn);
     maybe_free(exchange);
 }

@@ -1,4 +1,5 @@
-/* Private to src/http: the server, its connections and requests. All of it lives on the server's loop. */
+/* Private to src/http: the server, its connections and requests. All of it lives on the server's
+ * loop. */
 #ifndef LVN_HTTP_INTERNAL_H
 #define LVN_HTTP_INTERNAL_H
 
@@ -54,11 +55,12 @@ struct lvn_http_server {
 };
 
 typedef enum conn_state {
-    CONN_HEAD,    /* waiting for, or in, a request's head */
+    CONN_HEAD, /* waiting for, or in, a request's head */
     CONN_BODY,
-    CONN_BUSY,    /* a request is being answered */
-    CONN_ENDING,  /* the last answer is on its way out */
-    CONN_LINGER,  /* all is sent; what the client still sends is dropped, so that it can read the answer */
+    CONN_BUSY,   /* a request is being answered */
+    CONN_ENDING, /* the last answer is on its way out */
+    CONN_LINGER, /* all is sent; what the client still sends is dropped, so that it can read the
+                    answer */
     CONN_CLOSED,
 } conn_state;
 
@@ -81,13 +83,13 @@ struct lvn_http_conn {
     header_place headers[LVN_HTTP_MAX_HEADERS];
     size_t header_count;
     bool is_in_name;
-    char last_byte;         /* of the head so far: a blank behind a line feed is a folded line */
-    size_t head_bytes;      /* received of this head */
-    size_t overhead_bytes;  /* chunk framing and trailers of this body */
+    char last_byte;        /* of the head so far: a blank behind a line feed is a folded line */
+    size_t head_bytes;     /* received of this head */
+    size_t overhead_bytes; /* chunk framing and trailers of this body */
     lvn_buf body;
-    int fault_status;       /* set by a parser callback that refuses */
+    int fault_status; /* set by a parser callback that refuses */
     const char *fault_text;
-    bool has_message;       /* the parser paused behind a complete message */
+    bool has_message; /* the parser paused behind a complete message */
 
     lvn_buf pending; /* bytes received but not parsed yet */
     bool is_reading, has_read_end, is_parsing;
@@ -148,14 +150,17 @@ lvn_http_exchange *lvn_http_exchange_new(lvn_http_conn *conn);
 void lvn_http_exchange_run(lvn_http_exchange *exchange);
 /* The connection goes away: tells the handler, and forgets the connection. */
 void lvn_http_exchange_disconnect(lvn_http_exchange *exchange, bool is_conn_closed);
-void lvn_http_write_head(lvn_http_server *server, lvn_buf *out, int status, const char *content_type);
+void lvn_http_write_head(lvn_http_server *server, lvn_buf *out, int status,
+                         const char *content_type);
 
 /* route.c */
 lvn_http_node *lvn_http_node_new(void);
 void lvn_http_node_free(lvn_http_node *node);
-void lvn_http_node_add(lvn_http_node *root, const char *method, const char *pattern, lvn_http_handler handler, void *user);
+void lvn_http_node_add(lvn_http_node *root, const char *method, const char *pattern,
+                       lvn_http_handler handler, void *user);
 /* `path` is percent-encoded; params are allocated in `arena`. */
-void lvn_http_node_find(const lvn_http_node *root, lvn_arena *arena, lvn_str method, lvn_str path, lvn_http_match *out);
+void lvn_http_node_find(const lvn_http_node *root, lvn_arena *arena, lvn_str method, lvn_str path,
+                        lvn_http_match *out);
 
 /* server.c */
 void lvn_http_server_retain(lvn_http_server *server);

@@ -1,4 +1,5 @@
-/* From bytes to requests: drives llhttp, and refuses what it lets through but a proxy in front might read differently. */
+/* From bytes to requests: drives llhttp, and refuses what it lets through but a proxy in front
+ * might read differently. */
 #include <stdio.h>
 #include <strings.h>
 
@@ -97,11 +98,13 @@ void lvn_http_parse_reset(lvn_http_conn *conn)
     if (conn->body.capacity > LVN_HTTP_READ_BYTES)
         lvn_buf_done(&conn->body);
     lvn_buf_clear(&conn->body);
-    conn->target_len = conn->header_count = conn->head_bytes = conn->overhead_bytes = conn->body_bytes = 0;
+    conn->target_len = conn->header_count = conn->head_bytes = conn->overhead_bytes =
+        conn->body_bytes = 0;
     conn->is_in_name = conn->has_message = false;
     conn->last_byte = '\0';
     conn->state = CONN_HEAD;
-    /* A fresh state instead of resuming behind the message: nothing of it can leak into the next request. */
+    /* A fresh state instead of resuming behind the message: nothing of it can leak into the next
+     * request. */
     llhttp_init(&conn->parser, HTTP_REQUEST, &conn->server->settings);
     conn->parser.data = conn;
 }
@@ -168,7 +171,8 @@ static bool check_headers(lvn_http_conn *conn)
     if (encodings > 1 || (encodings && conn->parser.http_minor == 0))
         return lvn_http_conn_fail(conn, 400, "Invalid HTTP request: transfer encoding"), false;
     if (hosts > 1 || (!hosts && conn->parser.http_minor == 1))
-        return lvn_http_conn_fail(conn, 400, "Invalid HTTP request: one Host header is needed"), false;
+        return lvn_http_conn_fail(conn, 400, "Invalid HTTP request: one Host header is needed"),
+               false;
     return lvn_str_is_absent(expect) || send_continue(conn, expect);
 }
 
@@ -179,7 +183,8 @@ static bool head_complete(lvn_http_conn *conn)
         return lvn_http_conn_fail(conn, 505, "HTTP Version Not Supported"), false;
     if (parser->method == HTTP_CONNECT)
         return lvn_http_conn_fail(conn, 405, "Method Not Allowed"), false;
-    if ((parser->flags & F_CONTENT_LENGTH) && parser->content_length > conn->server->config.max_body_bytes)
+    if ((parser->flags & F_CONTENT_LENGTH) &&
+        parser->content_length > conn->server->config.max_body_bytes)
         return lvn_http_conn_fail(conn, 413, "Request body too large"), false;
     if (!check_headers(conn))
         return false;
@@ -190,17 +195,21 @@ static bool head_complete(lvn_http_conn *conn)
 }
 
 /* Counts what was just parsed against the limits. */
-static bool within_limits(lvn_http_conn *conn, bool was_head, const char *data, size_t taken, size_t body_before)
+static bool within_limits(lvn_http_conn *conn, bool was_head, const char *data, size_t taken,
+                          size_t body_before)
 {
     if (was_head) {
         conn->head_bytes += taken;
         if (conn->head_bytes > conn->server->config.max_header_bytes)
             return lvn_http_conn_fail(conn, 431, "Request header fields too large"), false;
         if (!is_head_plain(conn, data, taken))
-            return lvn_http_conn_fail(conn, 400, "Invalid HTTP request: line ending or folded header"), false;
+            return lvn_http_conn_fail(conn, 400,
+                                      "Invalid HTTP request: line ending or folded header"),
+                   false;
         return true;
     }
-    /* Chunk extensions and trailers have no length of their own; a chunk of one byte needs six around it. */
+    /* Chunk extensions and trailers have no length of their own; a chunk of one byte needs six
+     * around it. */
     conn->overhead_bytes += taken - (conn->body_bytes - body_before);
     if (conn->overhead_bytes > conn->server->config.max_header_bytes + 8 * conn->body_bytes)
         return lvn_http_conn_fail(conn, 413, "Too much chunk framing"), false;
@@ -219,7 +228,8 @@ static void fail_parse(lvn_http_conn *conn, llhttp_errno_t error)
     }
     char detail[160];
     const char *reason = llhttp_get_error_reason(&conn->parser);
-    snprintf(detail, sizeof(detail), "Invalid HTTP request: %s", reason ? reason : llhttp_errno_name(error));
+    snprintf(detail, sizeof(detail), "Invalid HTTP request: %s",
+             reason ? reason : llhttp_errno_name(error));
     lvn_http_conn_fail(conn, 400, detail);
 }
 
@@ -266,7 +276,9 @@ size_t lvn_http_parse(lvn_http_conn *conn, const char *data, size_t len)
         if (before == CONN_HEAD && !conn->head_bytes && used < len)
             lvn_http_conn_set_deadline(conn, conn->server->config.header_timeout_ms);
         used += parse_some(conn, data + used, len - used);
-        /* A request without a body is complete behind its head, with no byte left: hence once more on a change. */
-    } while ((conn->state == CONN_HEAD || conn->state == CONN_BODY) && (used < len || (conn->state == CONN_BODY && before == CONN_HEAD)));
+        /* A request without a body is complete behind its head, with no byte left: hence once more
+         * on a change. */
+    } while ((conn->state == CONN_HEAD || conn->state == CONN_BODY) &&
+             (used < len || (conn->state == CONN_BODY && before == CONN_HEAD)));
     return used;
 }

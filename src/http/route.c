@@ -80,7 +80,8 @@ static lvn_http_node *child_for(lvn_http_node *node, lvn_str segment)
     return child;
 }
 
-void lvn_http_node_add(lvn_http_node *root, const char *method, const char *pattern, lvn_http_handler handler, void *user)
+void lvn_http_node_add(lvn_http_node *root, const char *method, const char *pattern,
+                       lvn_http_handler handler, void *user)
 {
     lvn_http_node *node = root;
     lvn_str rest = lvn_str_of(pattern), segment;
@@ -131,8 +132,10 @@ static bool find(const lvn_http_node *node, lvn_str method, lvn_str rest, lvn_ht
     return false;
 }
 
-/* The path is decoded before it is split, as the reference server does it: %2F separates segments like a slash. */
-void lvn_http_node_find(const lvn_http_node *root, lvn_arena *arena, lvn_str method, lvn_str path, lvn_http_match *out)
+/* The path is decoded before it is split, as the reference server does it: %2F separates segments
+ * like a slash. */
+void lvn_http_node_find(const lvn_http_node *root, lvn_arena *arena, lvn_str method, lvn_str path,
+                        lvn_http_match *out)
 {
     *out = (lvn_http_match){0};
     lvn_str decoded = lvn_http_percent_decode(arena, path, false);

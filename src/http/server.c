@@ -41,16 +41,19 @@ void lvn_http_server_let_go(lvn_http_server *server)
 static lvn_code bind_error(const lvn_http_config *config, int error, lvn_err *err)
 {
     if (error == EADDRINUSE)
-        return lvn_fail(err, LVN_CONFLICT, "port %d on %s is in use; choose another one or stop what listens there",
+        return lvn_fail(err, LVN_CONFLICT,
+                        "port %d on %s is in use; choose another one or stop what listens there",
                         config->port, config->host);
-    return lvn_fail(err, LVN_IO, "cannot listen on %s port %d: %s", config->host, config->port, strerror(error));
+    return lvn_fail(err, LVN_IO, "cannot listen on %s port %d: %s", config->host, config->port,
+                    strerror(error));
 }
 
 static int bind_first(const struct addrinfo *list, int *out_fd)
 {
     int error = EADDRNOTAVAIL;
     for (const struct addrinfo *a = list; a; a = a->ai_next) {
-        int on = 1, fd = socket(a->ai_family, a->ai_socktype | SOCK_CLOEXEC | SOCK_NONBLOCK, a->ai_protocol);
+        int on = 1, fd = socket(a->ai_family, a->ai_socktype | SOCK_CLOEXEC | SOCK_NONBLOCK,
+                                a->ai_protocol);
         if (fd < 0) {
             error = errno;
             continue;
@@ -70,10 +73,12 @@ static lvn_code open_socket(const lvn_http_config *config, int *out_fd, lvn_err 
 {
     char port[16];
     snprintf(port, sizeof(port), "%d", config->port);
-    struct addrinfo hints = {.ai_socktype = SOCK_STREAM, .ai_flags = AI_PASSIVE | AI_NUMERICSERV}, *list = NULL;
+    struct addrinfo hints = {.ai_socktype = SOCK_STREAM, .ai_flags = AI_PASSIVE | AI_NUMERICSERV},
+                    *list = NULL;
     int failed = getaddrinfo(config->host, port, &hints, &list);
     if (failed)
-        return lvn_fail(err, LVN_INVALID, "cannot listen on \"%s\": %s", config->host, gai_strerror(failed));
+        return lvn_fail(err, LVN_INVALID, "cannot listen on \"%s\": %s", config->host,
+                        gai_strerror(failed));
     int error = bind_first(list, out_fd);
     freeaddrinfo(list);
     return error ? bind_error(config, error, err) : LVN_OK;
@@ -127,7 +132,8 @@ static void open_on_loop(void *arg)
     uv_prepare_start(&server->flusher, flush_all);
 }
 
-lvn_code lvn_http_open(const lvn_http_config *config, lvn_loop *loop, lvn_http_server **out, lvn_err *err)
+lvn_code lvn_http_open(const lvn_http_config *config, lvn_loop *loop, lvn_http_server **out,
+                       lvn_err *err)
 {
     int fd = -1;
     lvn_code code = open_socket(config, &fd, err);
@@ -164,7 +170,8 @@ lvn_loop *lvn_http_loop(const lvn_http_server *server)
     return server->loop;
 }
 
-void lvn_http_route(lvn_http_server *server, const char *method, const char *pattern, lvn_http_handler handler, void *user)
+void lvn_http_route(lvn_http_server *server, const char *method, const char *pattern,
+                    lvn_http_handler handler, void *user)
 {
     lvn_http_node_add(server->root, method, pattern, handler, user);
 }
@@ -180,7 +187,8 @@ static void start_on_loop(void *arg)
     lvn_http_server *server = arg;
     int failed = uv_listen((uv_stream_t *)&server->listener, SOMAXCONN, on_connection);
     if (failed)
-        lvn_log(LVN_ERROR, "http_listen_failed", "port=%d error=\"%s\"", server->port, uv_strerror(failed));
+        lvn_log(LVN_ERROR, "http_listen_failed", "port=%d error=\"%s\"", server->port,
+                uv_strerror(failed));
     server->is_started = !failed;
 }
 
@@ -235,7 +243,8 @@ void lvn_http_close(lvn_http_server *server, int grace_ms)
     wait_for(server, 1, grace_ms); /* the flusher stays */
     lvn_loop_call(server->loop, force_close, server);
     if (!wait_for(server, 0, 10000)) {
-        /* Handlers still hold requests. Their memory is left alone, so that a late answer finds it. */
+        /* Handlers still hold requests. Their memory is left alone, so that a late answer finds it.
+         */
         lvn_log(LVN_ERROR, "http_requests_held", "port=%d", server->port);
         return;
     }

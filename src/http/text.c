@@ -1,5 +1,5 @@
-/* Percent decoding and query strings. What comes out is always UTF-8: bytes that are not become U+FFFD, because the text
- * may end up in a JSON answer. */
+/* Percent decoding and query strings. What comes out is always UTF-8: bytes that are not become
+ * U+FFFD, because the text may end up in a JSON answer. */
 #include <ctype.h>
 
 #include "base/utf8.h"
@@ -36,7 +36,8 @@ lvn_str lvn_http_percent_decode(lvn_arena *arena, lvn_str text, bool plus_is_bla
     size_t n = 0;
     for (size_t i = 0; i < text.len; i++) {
         char c = text.ptr[i];
-        if (c == '%' && i + 2 < text.len && hex_value(text.ptr[i + 1]) >= 0 && hex_value(text.ptr[i + 2]) >= 0) {
+        if (c == '%' && i + 2 < text.len && hex_value(text.ptr[i + 1]) >= 0 &&
+            hex_value(text.ptr[i + 2]) >= 0) {
             c = (char)(hex_value(text.ptr[i + 1]) * 16 + hex_value(text.ptr[i + 2]));
             i += 2;
         } else if (c == '+' && plus_is_blank) {
@@ -54,7 +55,8 @@ static size_t find_char(lvn_str s, char c)
     return at ? (size_t)(at - s.ptr) : s.len;
 }
 
-bool lvn_http_query_next(lvn_http_request *request, size_t *position, lvn_str *out_name, lvn_str *out_value)
+bool lvn_http_query_next(lvn_http_request *request, size_t *position, lvn_str *out_name,
+                         lvn_str *out_value)
 {
     while (*position < request->query.len) {
         lvn_str rest = lvn_str_from(request->query, *position);
@@ -64,9 +66,10 @@ bool lvn_http_query_next(lvn_http_request *request, size_t *position, lvn_str *o
             continue;
         size_t equals = find_char(pair, '=');
         *out_name = lvn_http_percent_decode(request->arena, (lvn_str){pair.ptr, equals}, true);
-        *out_value = equals < pair.len
-                         ? lvn_http_percent_decode(request->arena, lvn_str_from(pair, equals + 1), true)
-                         : LVN_STR("");
+        *out_value =
+            equals < pair.len
+                ? lvn_http_percent_decode(request->arena, lvn_str_from(pair, equals + 1), true)
+                : LVN_STR("");
         return true;
     }
     return false;

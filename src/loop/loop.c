@@ -1,4 +1,5 @@
-/* The loop's thread, its mailbox and its one-shot timers. Network handles are made by those who use the loop. */
+/* The loop's thread, its mailbox and its one-shot timers. Network handles are made by those who use
+ * the loop. */
 #include "loop/loop.h"
 
 #include <pthread.h>
@@ -166,7 +167,8 @@ void lvn_loop_post(lvn_loop *loop, void (*fn)(void *arg), void *arg)
     bool was_empty = !loop->first;
     *loop->last = m;
     loop->last = &m->next;
-    /* Woken under the lock: once begin_stop is visible the loop may close the handle, but not before we let go. */
+    /* Woken under the lock: once begin_stop is visible the loop may close the handle, but not
+     * before we let go. */
     if (was_empty)
         uv_async_send(&loop->wake);
     pthread_mutex_unlock(&loop->lock);
@@ -220,7 +222,8 @@ lvn_timer *lvn_loop_after(lvn_loop *loop, int64_t delay_ms, void (*fn)(void *arg
     if (timer->next)
         timer->next->previous = timer;
     loop->timers = timer;
-    /* The loop's idea of now may be as old as the turn; a timer must not run early because of that. */
+    /* The loop's idea of now may be as old as the turn; a timer must not run early because of that.
+     */
     uv_update_time(&loop->uv);
     uv_timer_start(&timer->handle, on_timer, delay_ms > 0 ? (uint64_t)delay_ms : 0, 0);
     return timer;

@@ -96,7 +96,8 @@ static lvn_str any_int(lvn_arena *arena, int64_t value)
 }
 
 /* A request with one resource (encoded attributes) and spans (encoded contents). */
-static lvn_str request(lvn_arena *arena, lvn_str resource_attributes, const lvn_str *spans, size_t count)
+static lvn_str request(lvn_arena *arena, lvn_str resource_attributes, const lvn_str *spans,
+                       size_t count)
 {
     lvn_buf buf;
     lvn_buf_init(&buf, LVN_BUF_NO_LIMIT);
@@ -138,7 +139,8 @@ static void spans_get_ids_from_the_resource_unless_they_have_their_own(void **st
     lvn_arena *a = *state;
     lvn_str spans[] = {LVN_STR(""), pair(a, 9, "agentlightning.attempt_id", any_int(a, 7))};
     lvn_otlp_batch batch;
-    assert_int_equal(lvn_otlp_decode(a, request(a, both_ids(a, 1), spans, 2), &batch, NULL), LVN_OK);
+    assert_int_equal(lvn_otlp_decode(a, request(a, both_ids(a, 1), spans, 2), &batch, NULL),
+                     LVN_OK);
     assert_int_equal(batch.count, 2);
     assert_true(lvn_str_is(batch.spans[0].attempt_id, "at"));
     assert_true(lvn_str_is(batch.spans[1].attempt_id, "7"));
@@ -161,13 +163,15 @@ static void sequence_numbers_are_read_like_pythons_int(void **state)
     static const struct {
         const char *text;
         int64_t want; /* -1: the next one */
-    } cases[] = {{"5", 5},     {" 1_00 ", 100}, {"+3", 3},  {"-0", 0},  {"-1", -1}, {"1.0", -1},
-                 {"True", -1}, {"", -1},        {"_1", -1}, {"1_", -1}, {"x", -1},  {"99999999999999999999", -1}};
+    } cases[] = {{"5", 5},   {" 1_00 ", 100}, {"+3", 3},    {"-0", 0},
+                 {"-1", -1}, {"1.0", -1},     {"True", -1}, {"", -1},
+                 {"_1", -1}, {"1_", -1},      {"x", -1},    {"99999999999999999999", -1}};
     lvn_arena *a = *state;
     for (size_t i = 0; i < sizeof(cases) / sizeof(*cases); i++) {
         lvn_str span = pair(a, 9, "agentlightning.span_sequence_id", any_text(a, cases[i].text));
         lvn_otlp_batch batch;
-        assert_int_equal(lvn_otlp_decode(a, request(a, both_ids(a, 1), &span, 1), &batch, NULL), LVN_OK);
+        assert_int_equal(lvn_otlp_decode(a, request(a, both_ids(a, 1), &span, 1), &batch, NULL),
+                         LVN_OK);
         assert_int_equal(batch.needs_sequence[0], cases[i].want < 0);
         if (cases[i].want >= 0)
             assert_int_equal(batch.spans[0].sequence_id, cases[i].want);
@@ -183,7 +187,8 @@ static void times_are_nanoseconds_unless_small(void **state)
     fixed(&buf, 8, 5);
     lvn_str span = lvn_buf_str(&buf);
     lvn_otlp_batch batch;
-    assert_int_equal(lvn_otlp_decode(a, request(a, both_ids(a, 1), &span, 1), &batch, NULL), LVN_OK);
+    assert_int_equal(lvn_otlp_decode(a, request(a, both_ids(a, 1), &span, 1), &batch, NULL),
+                     LVN_OK);
     assert_true(batch.spans[0].start_time == 1766500000.1234567);
     assert_true(batch.spans[0].end_time == 5.0);
     lvn_buf_done(&buf);
@@ -195,11 +200,14 @@ static void bad_messages_are_told_from_bad_values(void **state)
     lvn_otlp_batch batch;
     assert_int_equal(lvn_otlp_decode(a, LVN_STR("\xff\xff\xff\xff"), &batch, NULL), LVN_INVALID);
     lvn_str empty_value = pair(a, 9, "k", LVN_STR(""));
-    assert_int_equal(lvn_otlp_decode(a, request(a, both_ids(a, 1), &empty_value, 1), &batch, NULL), LVN_INTERNAL);
+    assert_int_equal(lvn_otlp_decode(a, request(a, both_ids(a, 1), &empty_value, 1), &batch, NULL),
+                     LVN_INTERNAL);
     lvn_str map_value = pair(a, 9, "k", LVN_STR("\x32\x00"));
-    assert_int_equal(lvn_otlp_decode(a, request(a, both_ids(a, 1), &map_value, 1), &batch, NULL), LVN_INTERNAL);
+    assert_int_equal(lvn_otlp_decode(a, request(a, both_ids(a, 1), &map_value, 1), &batch, NULL),
+                     LVN_INTERNAL);
     lvn_str not_utf8 = pair(a, 9, "k", any_text(a, "\xff"));
-    assert_int_equal(lvn_otlp_decode(a, request(a, both_ids(a, 1), &not_utf8, 1), &batch, NULL), LVN_INVALID);
+    assert_int_equal(lvn_otlp_decode(a, request(a, both_ids(a, 1), &not_utf8, 1), &batch, NULL),
+                     LVN_INVALID);
 }
 
 /* Lists in lists in lists: refused where the first inner one is seen, at no cost in stack. */
@@ -216,7 +224,8 @@ static void deep_nesting_does_not_recurse(void **state)
     }
     lvn_str span = pair(a, 9, "k", value);
     lvn_otlp_batch batch;
-    assert_int_equal(lvn_otlp_decode(a, request(a, both_ids(a, 1), &span, 1), &batch, NULL), LVN_INTERNAL);
+    assert_int_equal(lvn_otlp_decode(a, request(a, both_ids(a, 1), &span, 1), &batch, NULL),
+                     LVN_INTERNAL);
     lvn_buf_done(&buf);
 }
 
@@ -228,7 +237,8 @@ static void too_many_spans_are_refused(void **state)
     for (size_t i = 0; i < count; i++)
         spans[i] = LVN_STR("");
     lvn_otlp_batch batch;
-    assert_int_equal(lvn_otlp_decode(a, request(a, LVN_STR(""), spans, count), &batch, NULL), LVN_TOO_LARGE);
+    assert_int_equal(lvn_otlp_decode(a, request(a, LVN_STR(""), spans, count), &batch, NULL),
+                     LVN_TOO_LARGE);
 }
 
 static void gzip_round_trip(void **state)
@@ -240,7 +250,8 @@ static void gzip_round_trip(void **state)
     assert_true(lvn_str_is(again, "hello hello hello"));
     assert_int_equal(lvn_gzip_inflate(a, join(a, packed, packed), 100, &again, NULL), LVN_OK);
     assert_true(lvn_str_is(again, "hello hello hellohello hello hello"));
-    assert_int_equal(lvn_gzip_inflate(a, (lvn_str){packed.ptr, packed.len - 3}, 100, &again, NULL), LVN_INVALID);
+    assert_int_equal(lvn_gzip_inflate(a, (lvn_str){packed.ptr, packed.len - 3}, 100, &again, NULL),
+                     LVN_INVALID);
     assert_int_equal(lvn_gzip_inflate(a, LVN_STR("abc"), 100, &again, NULL), LVN_INVALID);
 }
 

@@ -38,7 +38,8 @@ static const char *read_with(lvn_arena *arena, const lvn_schema *schema, const c
     lvn_buf_init(&out, LVN_BUF_NO_LIMIT);
     lvn_schema_report report = {.arena = arena, .errors = &errors};
     lvn_json in = parse(arena, text), value;
-    bool is_good = lvn_schema_read(&report, schema, &in, &(lvn_schema_place){.name = "body"}, &value);
+    bool is_good =
+        lvn_schema_read(&report, schema, &in, &(lvn_schema_place){.name = "body"}, &value);
     assert_int_equal(is_good, report.error_count == 0);
     if (is_good) {
         lvn_json_write(&out, &value);
@@ -50,7 +51,8 @@ static const char *read_with(lvn_arena *arena, const lvn_schema *schema, const c
             const lvn_json *error = &parsed.array.items[i];
             assert_non_null(lvn_json_get(error, "msg"));
             assert_non_null(lvn_json_get(error, "input"));
-            lvn_buf_printf(&out, "%s%.*s@", i ? " " : "", LVN_STR_ARG(lvn_json_get_str(error, "type", LVN_STR(""))));
+            lvn_buf_printf(&out, "%s%.*s@", i ? " " : "",
+                           LVN_STR_ARG(lvn_json_get_str(error, "type", LVN_STR(""))));
             lvn_json_write(&out, lvn_json_get(error, "loc"));
         }
     }
@@ -182,19 +184,43 @@ static void lists_of_attributes_find_one_kind(void **state)
     CHECK(&lvn_schema_attribute, cases);
 }
 
-#define SEQUENCE(kind)                                                                                                       \
-    "\"json-or-python[json=list[" kind "],python=chain[is-instance[Sequence],function-wrap[sequence_validator()]]]\""
+#define SEQUENCE(kind)                                                                             \
+    "\"json-or-python[json=list[" kind                                                             \
+    "],python=chain[is-instance[Sequence],function-wrap[sequence_validator()]]]\""
 
 static void a_bad_attribute_lists_an_error_for_each_kind(void **state)
 {
     static const sample cases[] = {
-        {"null", "string_type@[\"body\",\"str\"] bool_type@[\"body\",\"bool\"] int_type@[\"body\",\"int\"] "
-                 "float_type@[\"body\",\"float\"] is_instance_of@[\"body\"," SEQUENCE("str") "] is_instance_of@[\"body\"," SEQUENCE(
-                     "bool") "] is_instance_of@[\"body\"," SEQUENCE("int") "] is_instance_of@[\"body\"," SEQUENCE("float") "]"},
+        {"null",
+         "string_type@[\"body\",\"str\"] bool_type@[\"body\",\"bool\"] int_type@[\"body\",\"int\"] "
+         "float_type@[\"body\",\"float\"] is_instance_of@[\"body\"," SEQUENCE(
+             "str") "] is_instance_of@[\"body\"," SEQUENCE("bool") "] "
+                                                                   "is_instance_of@["
+                                                                   "\"body\"," SEQUENCE("int") "] "
+                                                                                               "is_"
+                                                                                               "ins"
+                                                                                               "tan"
+                                                                                               "ce_"
+                                                                                               "of@"
+                                                                                               "[\""
+                                                                                               "bod"
+                                                                                               "y\""
+                                                                                               "," SEQUENCE("float") "]"},
         {"[\"true\",2]",
          "string_type@[\"body\",\"str\"] bool_type@[\"body\",\"bool\"] int_type@[\"body\",\"int\"] "
-         "float_type@[\"body\",\"float\"] string_type@[\"body\"," SEQUENCE("str") ",1] bool_parsing@[\"body\"," SEQUENCE(
-             "bool") ",1] int_parsing@[\"body\"," SEQUENCE("int") ",0] float_parsing@[\"body\"," SEQUENCE("float") ",0]"},
+         "float_type@[\"body\",\"float\"] string_type@[\"body\"," SEQUENCE(
+             "str") ",1] bool_parsing@[\"body\"," SEQUENCE("bool") ",1] "
+                                                                   "int_parsing@["
+                                                                   "\"body\"," SEQUENCE("int") ",0]"
+                                                                                               " fl"
+                                                                                               "oat"
+                                                                                               "_pa"
+                                                                                               "rsi"
+                                                                                               "ng@"
+                                                                                               "[\""
+                                                                                               "bod"
+                                                                                               "y\""
+                                                                                               "," SEQUENCE("float") ",0]"},
     };
     CHECK(&lvn_schema_attribute, cases);
 }
@@ -203,10 +229,12 @@ static void all_errors_come_in_the_order_of_the_fields(void **state)
 {
     static const sample cases[] = {
         {"{\"config\":{\"timeout_seconds\":[],\"max_attempts\":0},\"mode\":1}",
-         "missing@[\"body\",\"input\"] literal_error@[\"body\",\"mode\"] float_type@[\"body\",\"config\",\"timeout_seconds\"] "
+         "missing@[\"body\",\"input\"] literal_error@[\"body\",\"mode\"] "
+         "float_type@[\"body\",\"config\",\"timeout_seconds\"] "
          "greater_than_equal@[\"body\",\"config\",\"max_attempts\"]"},
         {"[]", "model_attributes_type@[\"body\"]"},
-        {"{\"input\":null,\"extra\":1,\"worker_id\":\"w\"}", "{\"input\":null,\"worker_id\":\"w\"}"},
+        {"{\"input\":null,\"extra\":1,\"worker_id\":\"w\"}",
+         "{\"input\":null,\"worker_id\":\"w\"}"},
         {"{\"input\":1,\"config\":{\"retry_condition\":[\"failed\",\"x\"]}}",
          "literal_error@[\"body\",\"config\",\"retry_condition\",1]"},
         {"{\"input\":1,\"config\":{\"max_attempts\":\" 3 \",\"timeout_seconds\":\"1e3\"}}",
@@ -221,13 +249,15 @@ static void resources_are_told_apart_by_their_type(void **state)
 {
     static const sample cases[] = {
         {"{\"m\":{\"model\":\"x\",\"endpoint\":\"e\",\"resource_type\":\"llm\",\"other\":1}}",
-         "{\"m\":{\"resource_type\":\"llm\",\"endpoint\":\"e\",\"model\":\"x\",\"api_key\":null,\"sampling_parameters\":{}}}"},
+         "{\"m\":{\"resource_type\":\"llm\",\"endpoint\":\"e\",\"model\":\"x\",\"api_key\":null,"
+         "\"sampling_parameters\":{}}}"},
         {"{\"p\":{\"resource_type\":\"prompt_template\",\"template\":\"a\"}}",
          "missing@[\"body\",\"p\",\"prompt_template\",\"engine\"]"},
         {"{\"p\":{\"resource_type\":\"x\\\"y\"}}", "union_tag_invalid@[\"body\",\"p\"]"},
         {"{\"p\":{\"resource_type\":5}}", "union_tag_invalid@[\"body\",\"p\"]"},
         {"{\"p\":{}}", "union_tag_not_found@[\"body\",\"p\"]"},
-        {"{\"p\":null,\"q\":[]}", "model_attributes_type@[\"body\",\"p\"] model_attributes_type@[\"body\",\"q\"]"},
+        {"{\"p\":null,\"q\":[]}",
+         "model_attributes_type@[\"body\",\"p\"] model_attributes_type@[\"body\",\"q\"]"},
         {"[]", "dict_type@[\"body\"]"},
     };
     CHECK(&lvn_schema_resources, cases);
@@ -236,16 +266,26 @@ static void resources_are_told_apart_by_their_type(void **state)
 static void spans_keep_unknown_keys_behind_the_known_ones(void **state)
 {
     static const sample cases[] = {
-        {"{\"zz\":1,\"resource\":{\"attributes\":{},\"schema_url\":\"\",\"dropped\":1},\"parent\":null,\"context\":null,"
-         "\"end_time\":null,\"start_time\":1,\"links\":[{\"k\":1,\"context\":{\"trace_id\":\"t\",\"span_id\":\"s\","
-         "\"is_remote\":\"no\",\"trace_state\":{\"a\":\"b\"},\"q\":2}}],\"events\":[{\"attributes\":{},\"name\":\"e\"}],"
-         "\"attributes\":{\"l\":[1,2.5]},\"status\":{\"status_code\":\"OK\",\"w\":3},\"name\":\"n\",\"parent_id\":null,"
-         "\"span_id\":\"s\",\"trace_id\":\"t\",\"sequence_id\":\"7\",\"attempt_id\":\"a\",\"rollout_id\":\"r\"}",
-         "{\"rollout_id\":\"r\",\"attempt_id\":\"a\",\"sequence_id\":7,\"trace_id\":\"t\",\"span_id\":\"s\",\"parent_id\":null,"
-         "\"name\":\"n\",\"status\":{\"status_code\":\"OK\",\"description\":null,\"w\":3},\"attributes\":{\"l\":[1.0,2.5]},"
-         "\"events\":[{\"name\":\"e\",\"attributes\":{},\"timestamp\":null}],\"links\":[{\"context\":{\"trace_id\":\"t\","
-         "\"span_id\":\"s\",\"is_remote\":false,\"trace_state\":{\"a\":\"b\"},\"q\":2},\"attributes\":null,\"k\":1}],"
-         "\"start_time\":1.0,\"end_time\":null,\"context\":null,\"parent\":null,\"resource\":{\"attributes\":{},"
+        {"{\"zz\":1,\"resource\":{\"attributes\":{},\"schema_url\":\"\",\"dropped\":1},\"parent\":"
+         "null,\"context\":null,"
+         "\"end_time\":null,\"start_time\":1,\"links\":[{\"k\":1,\"context\":{\"trace_id\":\"t\","
+         "\"span_id\":\"s\","
+         "\"is_remote\":\"no\",\"trace_state\":{\"a\":\"b\"},\"q\":2}}],\"events\":[{"
+         "\"attributes\":{},\"name\":\"e\"}],"
+         "\"attributes\":{\"l\":[1,2.5]},\"status\":{\"status_code\":\"OK\",\"w\":3},\"name\":"
+         "\"n\",\"parent_id\":null,"
+         "\"span_id\":\"s\",\"trace_id\":\"t\",\"sequence_id\":\"7\",\"attempt_id\":\"a\","
+         "\"rollout_id\":\"r\"}",
+         "{\"rollout_id\":\"r\",\"attempt_id\":\"a\",\"sequence_id\":7,\"trace_id\":\"t\",\"span_"
+         "id\":\"s\",\"parent_id\":null,"
+         "\"name\":\"n\",\"status\":{\"status_code\":\"OK\",\"description\":null,\"w\":3},"
+         "\"attributes\":{\"l\":[1.0,2.5]},"
+         "\"events\":[{\"name\":\"e\",\"attributes\":{},\"timestamp\":null}],\"links\":[{"
+         "\"context\":{\"trace_id\":\"t\","
+         "\"span_id\":\"s\",\"is_remote\":false,\"trace_state\":{\"a\":\"b\"},\"q\":2},"
+         "\"attributes\":null,\"k\":1}],"
+         "\"start_time\":1.0,\"end_time\":null,\"context\":null,\"parent\":null,\"resource\":{"
+         "\"attributes\":{},"
          "\"schema_url\":\"\"},\"zz\":1}"},
     };
     CHECK(&lvn_schema_span, cases);

@@ -1,4 +1,6 @@
 /* The server over real sockets: what goes in and out is written byte by byte. */
+#include <netinet/in.h>
+#include <poll.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stdatomic.h>
@@ -7,8 +9,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <sys/socket.h>
-#include <netinet/in.h>
-#include <poll.h>
 #include <unistd.h>
 
 #include <cmocka.h>
@@ -38,8 +38,9 @@ static void echo(lvn_http_request *r)
 
 static void params(lvn_http_request *r)
 {
-    lvn_str text = lvn_arena_printf(r->arena, "%zu:%.*s:%.*s:%.*s", r->param_count, LVN_STR_ARG(r->params[0]),
-                                    LVN_STR_ARG(r->params[1]), LVN_STR_ARG(lvn_http_query_get(r, "q")));
+    lvn_str text =
+        lvn_arena_printf(r->arena, "%zu:%.*s:%.*s:%.*s", r->param_count, LVN_STR_ARG(r->params[0]),
+                         LVN_STR_ARG(r->params[1]), LVN_STR_ARG(lvn_http_query_get(r, "q")));
     lvn_http_answer_header(r, "X-Split", LVN_STR("a\r\nb"));
     lvn_http_respond(r, 200, "text/plain", text);
 }
@@ -153,7 +154,8 @@ static int setup(void **state)
     config.body_timeout_ms = 300;
     config.idle_timeout_ms = 600;
     lvn_err err;
-    if (lvn_loop_start("http-test", &f->loop, &err) || lvn_http_open(&config, f->loop, &f->server, &err))
+    if (lvn_loop_start("http-test", &f->loop, &err) ||
+        lvn_http_open(&config, f->loop, &f->server, &err))
         return -1;
     lvn_http_route(f->server, "GET", "/hello", hello, f);
     lvn_http_route(f->server, "POST", "/echo", echo, f);
@@ -282,17 +284,20 @@ static void one_connection_serves_many_requests(void **state)
 static void pipelined_requests_are_answered_in_order(void **state)
 {
     int fd = dial(*state);
-    put(fd, "GET /later HTTP/1.1\r\nHost: x\r\n\r\nPOST /echo HTTP/1.1\r\nHost: x\r\nContent-Length: 3\r\n\r\nabc"
+    put(fd, "GET /later HTTP/1.1\r\nHost: x\r\n\r\nPOST /echo HTTP/1.1\r\nHost: "
+            "x\r\nContent-Length: 3\r\n\r\nabc"
             "GET /hello HTTP/1.1\r\n" END);
     const char *answer = read_all(fd);
-    const char *late = strstr(answer, "late"), *abc = strstr(answer, "abc"), *hi = strstr(answer, "\r\n\r\nhello");
+    const char *late = strstr(answer, "late"), *abc = strstr(answer, "abc"),
+               *hi = strstr(answer, "\r\n\r\nhello");
     assert_true(late && abc && hi && late < abc && abc < hi);
 }
 
 static void a_request_may_come_byte_by_byte(void **state)
 {
     int fd = dial(*state);
-    const char *text = "POST /echo HTTP/1.1\r\nTransfer-Encoding: chunked\r\n" END "3\r\nabc\r\n2;x=y\r\nde\r\n0\r\nT: v\r\n\r\n";
+    const char *text = "POST /echo HTTP/1.1\r\nTransfer-Encoding: chunked\r\n" END
+                       "3\r\nabc\r\n2;x=y\r\nde\r\n0\r\nT: v\r\n\r\n";
     for (; *text; text++)
         assert_int_equal(send(fd, text, 1, 0), 1);
     assert_has(read_all(fd), "\r\n\r\nabcde");
@@ -318,7 +323,8 @@ static void continue_is_sent_when_expected(void **state)
     assert_starts(read_until(fd, "\r\n\r\n", 1), "HTTP/1.1 100 Continue\r\n\r\n");
     put(fd, "ok");
     assert_has(read_all(fd), "\r\n\r\nok");
-    assert_starts(ask(*state, "POST /echo HTTP/1.1\r\nContent-Length: 2\r\nExpect: magic\r\n" END), "HTTP/1.1 417");
+    assert_starts(ask(*state, "POST /echo HTTP/1.1\r\nContent-Length: 2\r\nExpect: magic\r\n" END),
+                  "HTTP/1.1 417");
 }
 
 static void head_and_204_send_no_body(void **state)
@@ -334,7 +340,8 @@ static void head_and_204_send_no_body(void **state)
 
 static void routes_and_parameters(void **state)
 {
-    assert_has(ask(*state, "GET /things/a%20b?q=1&q=x%2By+z HTTP/1.1\r\n" END), "\r\n\r\n1:a b::x+y z");
+    assert_has(ask(*state, "GET /things/a%20b?q=1&q=x%2By+z HTTP/1.1\r\n" END),
+               "\r\n\r\n1:a b::x+y z");
     assert_has(ask(*state, "GET /things/1/parts/%C3%A9 HTTP/1.1\r\n" END), "\r\n\r\n2:1:\xc3\xa9:");
     assert_has(ask(*state, "GET /things/%FF HTTP/1.1\r\n" END), "\r\n\r\n1:\xef\xbf\xbd:");
     assert_has(ask(*state, "POST /things/search HTTP/1.1\r\n" END), "\r\n\r\nliteral");
@@ -362,34 +369,47 @@ static void a_handler_that_forgets_to_answer_is_a_500(void **state)
 
 static void streams_are_chunked(void **state)
 {
-    assert_has(ask(*state, "GET /stream HTTP/1.1\r\n" END), "\r\n\r\n3\r\none\r\n3\r\ntwo\r\n0\r\n\r\n");
+    assert_has(ask(*state, "GET /stream HTTP/1.1\r\n" END),
+               "\r\n\r\n3\r\none\r\n3\r\ntwo\r\n0\r\n\r\n");
     const char *answer = ask(*state, "GET /cut HTTP/1.1\r\n" END);
     assert_has(answer, "4\r\nhalf\r\n");
     assert_null(strstr(answer, "0\r\n\r\n"));
 }
 
-/* Each must be refused with 400 (or what stands there), and nothing behind it may be read as a request. */
+/* Each must be refused with 400 (or what stands there), and nothing behind it may be read as a
+ * request. */
 static void ambiguous_requests_are_refused(void **state)
 {
     static const struct {
         const char *want, *request;
     } cases[] = {
-        {"400", "POST /echo HTTP/1.1\r\nHost: x\r\nContent-Length: 3\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n"},
-        {"400", "POST /echo HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\nContent-Length: 3\r\n\r\n0\r\n\r\n"},
-        {"400", "POST /echo HTTP/1.1\r\nHost: x\r\nContent-Length: 3\r\nContent-Length: 4\r\n\r\nabcd"},
-        {"400", "POST /echo HTTP/1.1\r\nHost: x\r\nContent-Length: 3\r\nContent-Length: 3\r\n\r\nabc"},
+        {"400", "POST /echo HTTP/1.1\r\nHost: x\r\nContent-Length: 3\r\nTransfer-Encoding: "
+                "chunked\r\n\r\n0\r\n\r\n"},
+        {"400", "POST /echo HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\nContent-Length: "
+                "3\r\n\r\n0\r\n\r\n"},
+        {"400",
+         "POST /echo HTTP/1.1\r\nHost: x\r\nContent-Length: 3\r\nContent-Length: 4\r\n\r\nabcd"},
+        {"400",
+         "POST /echo HTTP/1.1\r\nHost: x\r\nContent-Length: 3\r\nContent-Length: 3\r\n\r\nabc"},
         {"400", "POST /echo HTTP/1.1\r\nHost: x\r\nContent-Length: +3\r\n\r\nabc"},
         {"400", "POST /echo HTTP/1.1\r\nHost: x\r\nContent-Length: 3, 3\r\n\r\nabc"},
         {"400", "POST /echo HTTP/1.1\r\nHost: x\r\nContent-Length: -1\r\n\r\n"},
         {"400", "POST /echo HTTP/1.1\r\nHost: x\r\nContent-Length: 99999999999999999999\r\n\r\n"},
-        {"400", "POST /echo HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\nzz\r\nabc\r\n0\r\n\r\n"},
-        {"400", "POST /echo HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n-1\r\nabc\r\n0\r\n\r\n"},
-        {"400", "POST /echo HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n3\r\nabcd\r\n0\r\n\r\n"},
-        {"400", "POST /echo HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\nfffffffffffffffff\r\nabc\r\n"},
-        {"4", "POST /echo HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked, gzip\r\n\r\n0\r\n\r\n"},
-        {"501", "POST /echo HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: gzip, chunked\r\n\r\n0\r\n\r\n"},
+        {"400", "POST /echo HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: "
+                "chunked\r\n\r\nzz\r\nabc\r\n0\r\n\r\n"},
+        {"400", "POST /echo HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: "
+                "chunked\r\n\r\n-1\r\nabc\r\n0\r\n\r\n"},
+        {"400", "POST /echo HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: "
+                "chunked\r\n\r\n3\r\nabcd\r\n0\r\n\r\n"},
+        {"400", "POST /echo HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: "
+                "chunked\r\n\r\nfffffffffffffffff\r\nabc\r\n"},
+        {"4",
+         "POST /echo HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked, gzip\r\n\r\n0\r\n\r\n"},
+        {"501",
+         "POST /echo HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: gzip, chunked\r\n\r\n0\r\n\r\n"},
         {"501", "POST /echo HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: xchunked\r\n\r\n0\r\n\r\n"},
-        {"4", "POST /echo HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n"},
+        {"4", "POST /echo HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\nTransfer-Encoding: "
+              "chunked\r\n\r\n0\r\n\r\n"},
         {"400", "POST /echo HTTP/1.0\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n"},
         {"400", "GET /hello HTTP/1.1\r\nHost: x\r\nX-A: 1\r\n 2\r\n\r\n"},
         {"400", "GET /hello HTTP/1.1\r\nHost: x\r\nX-A: 1\r\n\t2\r\n\r\n"},
@@ -420,8 +440,10 @@ static void ambiguous_requests_are_refused(void **state)
 
 static void an_offer_to_upgrade_is_declined(void **state)
 {
-    assert_has(ask(*state, "GET /hello HTTP/1.1\r\nUpgrade: h2c\r\nHost: x\r\nConnection: Upgrade, close\r\n\r\n"),
-               "\r\n\r\nhello");
+    assert_has(
+        ask(*state,
+            "GET /hello HTTP/1.1\r\nUpgrade: h2c\r\nHost: x\r\nConnection: Upgrade, close\r\n\r\n"),
+        "\r\n\r\nhello");
 }
 
 static void limits_are_answered_with_clear_errors(void **state)
@@ -440,7 +462,8 @@ static void limits_are_answered_with_clear_errors(void **state)
         lvn_buf_lit(&big, "a: b\r\n");
     lvn_buf_lit(&big, "\r\n");
     assert_starts(ask(f, big.ptr), "HTTP/1.1 431 ");
-    assert_starts(ask(f, "POST /echo HTTP/1.1\r\nHost: x\r\nContent-Length: 1048577\r\n\r\n"), "HTTP/1.1 413 ");
+    assert_starts(ask(f, "POST /echo HTTP/1.1\r\nHost: x\r\nContent-Length: 1048577\r\n\r\n"),
+                  "HTTP/1.1 413 ");
     lvn_buf_clear(&big);
     lvn_buf_lit(&big, "POST /echo HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n");
     for (int i = 0; i < 3; i++) {
@@ -566,7 +589,9 @@ static void a_big_answer_arrives_whole(void **state)
 {
     lvn_buf big;
     lvn_buf_init(&big, LVN_BUF_NO_LIMIT);
-    lvn_buf_lit(&big, "POST /echo HTTP/1.1\r\nHost: x\r\nConnection: close\r\nContent-Length: 1000000\r\n\r\n");
+    lvn_buf_lit(
+        &big,
+        "POST /echo HTTP/1.1\r\nHost: x\r\nConnection: close\r\nContent-Length: 1000000\r\n\r\n");
     for (int i = 0; i < 1000000; i++)
         lvn_buf_append_char(&big, (char)('a' + i % 26));
     const char *answer = ask(*state, big.ptr);

@@ -168,10 +168,12 @@ static void a_message_may_post_and_stop_waits_for_it(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test_setup_teardown(messages_of_one_thread_run_in_the_order_posted, start, stop),
+        cmocka_unit_test_setup_teardown(messages_of_one_thread_run_in_the_order_posted, start,
+                                        stop),
         cmocka_unit_test(stop_runs_what_was_posted_before),
         cmocka_unit_test_setup_teardown(no_message_of_many_threads_is_lost, start, stop),
-        cmocka_unit_test_setup_teardown(a_timer_runs_once_not_early_and_not_when_cancelled, start, stop),
+        cmocka_unit_test_setup_teardown(a_timer_runs_once_not_early_and_not_when_cancelled, start,
+                                        stop),
         cmocka_unit_test(a_message_may_post_and_stop_waits_for_it),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
