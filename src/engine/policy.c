@@ -1,0 +1,152 @@
+#include "engine/policy.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include <llama.h>
+
+#include "base/arena.h"
+
+enum { BATCH_TOKENS = 512 };
+
+lvn_code lvn_policy_new(const lvn_policy_shape *shape, const char *adapter_path, int64_t version, lvn_policy **out, lvn_err *err)
+{
+    struct llama_adapter_lora *adapter = NULL;
+    if (adapter_path && !(adapter = llama_adapter_lora_init(shape->model, adapter_path)))
+        return lvn_fail(err, LVN_INVALID, "%s: not an adapter for this model", adapter_path);
+    struct llama_context_params params = llama_context_default_params();
+    int cells = shape->parallel * 256;
+    params.n_ctx = (uint32_t)(cells > shape->context_tokens ? cells : shape->context_tokens);
+    params.n_batch = params.n_ubatch = BATCH_TOKENS;
+    params.n_seq_max = (uint32_t)shape->parallel;
+    params.n_outputs_max = (uint32_t)shape->parallel;
+    params.n_threads = params.n_threads_batch = shape->threads;
+    params.kv_unified = true; /* sequences share the cells of a common prefix */
+    params.no_perf = true;
+    struct llama_context *context = llama_init_from_model(shape->model, params);
+    float scale = 1.0f;
+    if (!context || (adapter && llama_set_adapters_lora(context, &adapter, 1, &scale))) {
+        if (context)
+            llama_free(context);
+        if (adapter)
+            llama_adapter_lora_free(adapter);
+        return lvn_fail(err, LVN_NO_MEMORY, "no memory for a context of %u tokens", params.n_ctx);
+    }
+    lvn_policy *p = lvn_zalloc(sizeof(*p));
+    *p = (lvn_policy){.version = version, .context = context, .adapter = adapter, .slot_count = shape->parallel,
+                      .cells = (int)llama_n_ctx(context)};
+    p->slots = lvn_zalloc((size_t)p->slot_count * sizeof(*p->slots));
+    for (int i = 0; i < p->slot_count; i++) {
+        p->slots[i].seq = i;
+        p->slots[i].tokens = lvn_alloc((size_t)shape->context_tokens * sizeof(int32_t));
+    }
+    *out = p;
+    return LVN_OK;
+}
+
+void lvn_policy_free(lvn_policy *p)
+{
+    if (!p)
+        return;
+    for (int i = 0; i < p->slot_count; i++)
+        free(p->slots[i].tokens);
+    free(p->slots);
+    llama_free(p->context);
+    if (p->adapter)
+        llama_adapter_lora_free(p->adapter);
+    free(p);
+}
+
+static int common(const lvn_slot *slot, const int32_t *prompt, int count)
+{
+    int most = slot->count < count ? slot->count : count, i = 0;
+    while (i < most && slot->tokens[i] == prompt[i])
+        i++;
+    return i;
+}
+
+int lvn_policy_shared(const lvn_policy *p, const int32_t *prompt, int count)
+{
+    int best = 0;
+    for (int i = 0; i < p->slot_count; i++) {
+        int shared = common(&p->slots[i], prompt, count);
+        best = shared > best ? shared : best;
+    }
+    return best;
+}
+
+void lvn_policy_cut(lvn_policy *p, lvn_slot *slot, int count)
+{
+    llama_memory_seq_rm(llama_get_memory(p->context), slot->seq, count, -1);
+    slot->count = count;
+}
+
+bool lvn_policy_evict(lvn_policy *p)
+{
+    bool had = false;
+    for (int i = 0; i < p->slot_count; i++)
+        if (!p->slots[i].request && p->slots[i].count) {
+            lvn_policy_cut(p, &p->slots[i], 0);
+            had = true;
+        }
+    return had;
+}
+
+/* Cells in use at the most: shared ones are counted for each who shares them. */
+static int used_cells(const lvn_policy *p)
+{
+    int used = 0;
+    for (int i = 0; i < p->slot_count; i++)
+        used += p->slots[i].count;
+    return used;
+}
+
+static lvn_slot *oldest_idle(const lvn_policy *p, const lvn_slot *but)
+{
+    lvn_slot *oldest = NULL;
+    for (int i = 0; i < p->slot_count; i++) {
+        lvn_slot *s = &p->slots[i];
+        if (s->request || s == but)
+            continue;
+        bool is_better = !oldest || (!s->count && oldest->count) || (!s->count == !oldest->count && s->last_used < oldest->last_used);
+        oldest = is_better ? s : oldest;
+    }
+    return oldest;
+}
+
+lvn_slot *lvn_policy_take(lvn_policy *p, const int32_t *prompt, int count, int need, int64_t now, int *out_cached)
+{
+    lvn_slot *source = NULL;
+    int shared = 0;
+    for (int i = 0; i < p->slot_count; i++) {
+        int n = common(&p->slots[i], prompt, count - 1); /* the last token is decoded anyway: its logits are wanted */
+        bool is_better = n > shared || (n == shared && n && source->request && !p->slots[i].request);
+        if (is_better) {
+            source = &p->slots[i];
+            shared = n;
+        }
+    }
+    lvn_slot *slot = oldest_idle(p, source);
+    /* An idle slot that continues is taken over; one that others may share is copied from while there are others to take. */
+    if (source && !source->request && (!slot || shared == source->count))
+        slot = source;
+    if (!slot)
+        return NULL;
+    if (slot != source) {
+        lvn_policy_cut(p, slot, 0);
+        if (used_cells(p) + need > p->cells)
+            for (int i = 0; i < p->slot_count; i++) /* room first: forget idle ones, but not the source */
+                if (!p->slots[i].request && &p->slots[i] != source && p->slots[i].count)
+                    lvn_policy_cut(p, &p->slots[i], 0);
+        if (source && shared) {
+            llama_memory_seq_cp(llama_get_memory(p->context), source->seq, slot->seq, 0, shared);
+            memcpy(slot->tokens, prompt, (size_t)shared * sizeof(*prompt));
+            slot->count = shared;
+        }
+    } else {
+        lvn_policy_cut(p, slot, shared);
+    }
+    slot->last_used = now;
+    *out_cached = shared;
+    return slot;
+}
