@@ -66,11 +66,18 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     struct sockaddr_in to = {.sin_family = AF_INET,
                              .sin_port = htons((uint16_t)lvn_http_port(server)),
                              .sin_addr = {.s_addr = htonl(INADDR_LOOPBACK)}};
-    struct linger now = {.l_onoff = 1}; /* no TIME_WAIT: there would be no ports left */
+    /* Another address each time, or there would soon be no ports left but those in TIME_WAIT. */
+    static uint32_t turn;
+    struct sockaddr_in from = {
+        .sin_family = AF_INET,
+        .sin_addr = {.s_addr = htonl(INADDR_LOOPBACK + turn++ % 0xfffff0)},
+    };
+    int on = 1;
+    setsockopt(fd, IPPROTO_IP, IP_BIND_ADDRESS_NO_PORT, &on, sizeof(on));
     struct timeval limit = {.tv_sec = 20};
-    setsockopt(fd, SOL_SOCKET, SO_LINGER, &now, sizeof(now));
     setsockopt(fd, SOL_SOCKET, SO_RCVTIMEO, &limit, sizeof(limit));
-    if (connect(fd, (struct sockaddr *)&to, sizeof(to)))
+    if (bind(fd, (struct sockaddr *)&from, sizeof(from)) ||
+        connect(fd, (struct sockaddr *)&to, sizeof(to)))
         abort();
     size_t cut = 1 + data[0] % size;
     give(fd, data + 1, cut - 1);
