@@ -55,7 +55,7 @@ static void choose_tasks(const lvn_dataset *tasks, uint64_t seed, int64_t step, 
 /* Advantages of one group; its rows with signal are appended to `rows`. */
 static size_t judge_group(lvn_algo *algo, const lvn_outcome *outcomes, size_t count, row *rows, step_sums *sums)
 {
-    double rewards[256], advantages[256]; /* grpo.samples is at most 256 */
+    double rewards[256] = {0}, advantages[256]; /* grpo.samples is at most 256 */
     for (size_t i = 0; i < count; i++) {
         const lvn_outcome *o = &outcomes[i];
         rewards[i] = o->reward;

@@ -80,7 +80,7 @@ static void fill_agent(const lvn_train_options *o, const char *run, const char *
     bool is_warm = !strcmp(o->agent.kind, "warm");
     *out = (lvn_runner_config){
         .agent = {.kind = is_warm ? LVN_AGENT_WARM : LVN_AGENT_COMMAND, .shell = is_warm ? NULL : o->agent.command,
-                  .file = o->agent.file, .function = o->agent.function, .python = o->agent.python,
+                  .file = o->agent.file, .function = o->agent.function, .python = o->agent.python, .is_forked = o->agent.is_forked,
                   .recycle_after = (size_t)o->agent.recycle_after, .max_output_bytes = (size_t)o->agent.max_output_bytes},
         .workers = (size_t)o->agent.workers, .gateway_url = url, .model = o->agent.llm_model, .log_directory = run,
         .timeout_ms = (int64_t)(o->agent.timeout_s * 1000),
@@ -132,7 +132,7 @@ static lvn_code open_server(lvn_app *app, lvn_err *err)
     if (code)
         return code;
     snprintf(app->url, sizeof(app->url), "http://%.32s:%d", o->server.host, lvn_http_port(app->http));
-    code = lvn_api_mount(app->http, app->store, err);
+    code = lvn_api_mount(app->http, app->store, NULL, &app->api, err);
     if (code)
         return code;
     lvn_gateway_config gateway;
@@ -187,12 +187,15 @@ void lvn_app_close(lvn_app *app, int grace_ms)
     if (!app->arena)
         return;
     lvn_runner_stop(app->runner, grace_ms);
+    lvn_api_stop_waiting(app->api);
     if (app->http)
         lvn_http_close(app->http, grace_ms);
+    /* What still decodes is cancelled, its spans are stored, and the loop runs what both have posted. */
     lvn_serve_close(app->serve);
-    lvn_gateway_close(app->gateway);
-    lvn_loop_stop(app->loop);
     lvn_store_close(app->store);
+    lvn_loop_stop(app->loop);
+    lvn_gateway_close(app->gateway);
+    lvn_api_free(app->api);
     lvn_arena_free(app->arena);
     *app = (lvn_app){0};
 }

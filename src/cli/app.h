@@ -3,6 +3,7 @@
 #ifndef LVN_CLI_APP_H
 #define LVN_CLI_APP_H
 
+#include "api/api.h"
 #include "base/arena.h"
 #include "base/err.h"
 #include "config/train.h"
@@ -22,6 +23,7 @@ typedef struct lvn_app {
     lvn_store *store;
     lvn_loop *loop;
     lvn_http_server *http;
+    lvn_api *api;
     lvn_gateway *gateway;
     lvn_runner *runner;
     char url[64]; /* http://host:port */

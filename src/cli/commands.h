@@ -11,6 +11,6 @@ int lvn_cli_serve(int argc, char **argv);
 int lvn_cli_ls(int argc, char **argv);
 int lvn_cli_show(int argc, char **argv);
 int lvn_cli_logs(int argc, char **argv);
-int lvn_cli_doctor(int argc, char **argv);
+int lvn_cli_options(int argc, char **argv);
 
 #endif

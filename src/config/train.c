@@ -26,6 +26,8 @@ static const lvn_option table[] = {
          "`warm` keeps Python interpreters up and calls a function; `command` starts a process a rollout."),
     PATH("agent.file", agent.file, "", "The agent's Python file (warm)."),
     TEXT("agent.function", agent.function, NULL, "solve", "The function in it that takes a task and returns its answer."),
+    BOOL("agent.fork", agent.is_forked, "true",
+         "Import a warm agent once and fork the workers from there: quicker, and a tenth of the memory."),
     TEXT("agent.python", agent.python, NULL, "auto", "The interpreter; `auto`: the project's environment, else python3."),
     TEXT("agent.command", agent.command, NULL, "", "A shell command line (command)."),
     TEXT("agent.llm_model", agent.llm_model, NULL, "policy", "What the agent finds in LLM_MODEL."),

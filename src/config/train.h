@@ -20,6 +20,7 @@ typedef struct lvn_train_options {
         const char *kind, *file, *function, *python, *command, *llm_model;
         int64_t workers, max_attempts, max_output_bytes, recycle_after;
         double timeout_s;
+        bool is_forked;
     } agent;
     struct {
         const char *folder, *train, *val, *val_extra, *warm;

@@ -74,8 +74,8 @@ static lvn_code make_copy(const char *from, const char *to, size_t bytes, int th
 
 lvn_code lvn_f16_copy(lvn_arena *arena, const char *model_path, const char *cache_dir, int threads, const char **out, lvn_err *err)
 {
-    bool is_float;
-    size_t bytes;
+    bool is_float = true;
+    size_t bytes = 0;
     struct stat info;
     lvn_code code = look(model_path, &is_float, &bytes, err);
     if (code)
