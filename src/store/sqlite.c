@@ -1,6 +1,5 @@
 /* The SQLite backend: one file in WAL mode, one transaction a batch, durable at commit (synchronous=FULL unless relaxed). The file is
  * locked for as long as it is open: two servers never share it by accident. */
-#include <errno.h>
 #include <math.h>
 #include <sqlite3.h>
 #include <stdlib.h>
@@ -70,9 +69,9 @@ typedef struct sqlite_backend {
 static lvn_code db_error(const sqlite_backend *b, lvn_err *err)
 {
     int code = sqlite3_errcode(b->db);
-    int cause = sqlite3_system_errno(b->db);
-    if (code == SQLITE_FULL || (code == SQLITE_IOERR && (cause == ENOSPC || cause == EDQUOT || cause == EFBIG)))
-        return lvn_fail(err, LVN_FULL, "%s: no space left on the disk", b->path);
+    /* A quota and a limit on the file's size come as failed writes; SQLite no longer knows why. */
+    if (code == SQLITE_FULL || sqlite3_extended_errcode(b->db) == SQLITE_IOERR_WRITE)
+        return lvn_fail(err, LVN_FULL, "%s: can't grow: no space left on the disk?", b->path);
     if (code == SQLITE_BUSY || code == SQLITE_LOCKED)
         return lvn_fail(err, LVN_CONFLICT, "%s: another process has this store open", b->path);
     if (code == SQLITE_NOTADB || code == SQLITE_CORRUPT)
