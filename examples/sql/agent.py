@@ -17,7 +17,7 @@ from openai import DefaultHttpxClient, OpenAI
 
 SYSTEM = "Answer with one SQLite query and nothing else."
 TURNS = 3
-MAX_TOKENS = 96
+MAX_TOKENS = 48
 QUERY_SECONDS = 3.0
 # One pool of connections for every task of this process: making one costs some 50 ms of CPU time (certificates).
 http = DefaultHttpxClient()

@@ -227,9 +227,10 @@ static lvn_code measure(training *t, const lvn_dataset *tasks, const char *set, 
 static lvn_code validate(training *t, int64_t step, bool is_full, lvn_err *err)
 {
     double score, ignored;
-    lvn_code code = measure(t, &t->val, "val", step, is_full ? t->options.data.val_limit : t->options.eval.limit, &score, err);
+    int64_t limit = step < 0 ? t->options.eval.base : is_full ? t->options.data.val_limit : t->options.eval.limit;
+    lvn_code code = measure(t, &t->val, "val", step, limit, &score, err);
     if (!code && is_full && t->val_extra.count)
-        code = measure(t, &t->val_extra, "val_extra", step, t->options.data.val_limit, &ignored, err);
+        code = measure(t, &t->val_extra, "val_extra", step, limit, &ignored, err);
     if (code || step < 0)
         return code;
     bool is_best = score > t->progress.best_score;
@@ -297,7 +298,7 @@ static lvn_code reinforce(training *t, lvn_err *err)
 static lvn_code run_phases(training *t, lvn_err *err)
 {
     lvn_code code = LVN_OK;
-    if (t->options.eval.base && !t->progress.is_base_measured) {
+    if (t->options.eval.base > 0 && !t->progress.is_base_measured) {
         code = validate(t, -1, true, err);
         t->progress.is_base_measured = !code;
     }

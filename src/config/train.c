@@ -91,7 +91,8 @@ static const lvn_option table[] = {
     INT("eval.every", eval.every, 1, 1e6, "10", "Validate every so many reinforcement steps."),
     INT("eval.limit", eval.limit, 0, 1e9, "0", "Tasks of the validations in between; 0: all."),
     FLOAT("eval.temperature", eval.temperature, 0, 5, "0", "Sampling temperature of validation; 0: greedy."),
-    BOOL("eval.base", eval.base, "true", "Measure the untrained model first."),
+    INT("eval.base", eval.base, 0, 1e9, "20",
+        "Measure the untrained model first, on so many questions of each validation (it is slow: its answers are long); 0: not."),
 
     TEXT("server.host", server.host, NULL, "127.0.0.1", "Address of the store and the gateway."),
     INT("server.port", server.port, 0, 65535, "0", "Port; 0: any free one."),

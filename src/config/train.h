@@ -47,9 +47,8 @@ typedef struct lvn_train_options {
         double beta2, max_grad_norm;
     } grpo;
     struct {
-        int64_t every, limit;
+        int64_t every, limit, base;
         double temperature;
-        bool base;
     } eval;
     struct {
         const char *host;

@@ -142,3 +142,7 @@ def test_no_disk_space_is_said_before_the_start(levin, job):
         assert "free" in result.stderr and len(result.stderr.strip().splitlines()) == 1
     finally:
         os.system(f"umount {small}")
+
+
+def test_the_reference_of_options_is_what_the_program_prints(levin):
+    assert (ROOT / "docs/options.md").read_text().endswith(levin("options").stdout)

@@ -13,7 +13,7 @@ import pytest
 from conftest import BIN, ROOT
 
 SHORT = ["--set", "model.rank=8", "--set", "grpo.tasks=6", "--set", "grpo.samples=6", "--set", "eval.every=100",
-         "--set", "eval.base=false", "--set", "data.val_limit=6", "--set", "grpo.max_tokens=32"]
+         "--set", "eval.base=0", "--set", "data.val_limit=6", "--set", "grpo.max_tokens=32"]
 
 
 def records(run, kind):
