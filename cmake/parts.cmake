@@ -20,7 +20,9 @@ function(lvn_part name)
             set_target_properties(${name}_${test} PROPERTIES
                 RUNTIME_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR}/tests)
             add_test(NAME ${name}_${test} COMMAND ${name}_${test})
-            set_tests_properties(${name}_${test} PROPERTIES TIMEOUT 300 LABELS unit)
+            # ggml's threads must not spin on shared cores (see docs/decisions/0006)
+            set_tests_properties(${name}_${test} PROPERTIES TIMEOUT 300 LABELS unit
+                ENVIRONMENT "OMP_WAIT_POLICY=passive;GOMP_SPINCOUNT=10000")
         endforeach()
     endif()
 endfunction()
