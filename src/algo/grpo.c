@@ -37,14 +37,7 @@ static void choose_tasks(const lvn_dataset *tasks, uint64_t seed, int64_t step, 
         uint64_t epoch = position / tasks->count;
         if (epoch != shuffled_for) {
             lvn_rng rng = {(seed + 1) * UINT64_C(0xd1342543de82ef95) + epoch};
-            for (size_t i = 0; i < tasks->count; i++)
-                order[i] = i;
-            for (size_t i = tasks->count; i > 1; i--) {
-                size_t j = (size_t)lvn_rng_below(&rng, i);
-                size_t swap = order[i - 1];
-                order[i - 1] = order[j];
-                order[j] = swap;
-            }
+            lvn_rng_permutation(&rng, order, tasks->count);
             shuffled_for = epoch;
         }
         out[k] = &tasks->tasks[order[position % tasks->count]];

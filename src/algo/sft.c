@@ -53,14 +53,7 @@ int64_t lvn_algo_sft_steps(const lvn_train_options *options, const lvn_dataset *
 static void shuffle(size_t *order, size_t count, uint64_t seed, int64_t pass)
 {
     lvn_rng rng = {seed * UINT64_C(0x9e3779b97f4a7c15) + (uint64_t)pass + 1};
-    for (size_t i = 0; i < count; i++)
-        order[i] = i;
-    for (size_t i = count; i > 1; i--) {
-        size_t j = (size_t)lvn_rng_below(&rng, i);
-        size_t swap = order[i - 1];
-        order[i - 1] = order[j];
-        order[j] = swap;
-    }
+    lvn_rng_permutation(&rng, order, count);
 }
 
 static float rate_at(const lvn_train_options *o, int64_t step, int64_t steps)

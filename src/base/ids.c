@@ -56,3 +56,15 @@ uint64_t lvn_rng_below(lvn_rng *rng, uint64_t bound)
     while (value >= limit);
     return value % bound;
 }
+
+void lvn_rng_permutation(lvn_rng *rng, size_t *order, size_t count)
+{
+    for (size_t i = 0; i < count; i++)
+        order[i] = i;
+    for (size_t i = count; i > 1; i--) {
+        size_t j = (size_t)lvn_rng_below(rng, i);
+        size_t swap = order[i - 1];
+        order[i - 1] = order[j];
+        order[j] = swap;
+    }
+}

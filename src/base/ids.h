@@ -17,5 +17,7 @@ uint64_t lvn_rng_next(lvn_rng *rng);
 double lvn_rng_unit(lvn_rng *rng); /* in [0, 1) */
 /* Uniform in [0, bound), bound > 0. */
 uint64_t lvn_rng_below(lvn_rng *rng, uint64_t bound);
+/* order = a random permutation of 0 .. count - 1 (Fisher and Yates). */
+void lvn_rng_permutation(lvn_rng *rng, size_t *order, size_t count);
 
 #endif
