@@ -7,7 +7,7 @@
 
 #include "base/arena.h"
 
-enum { BATCH_TOKENS = 512 };
+enum { BATCH_TOKENS = 512, GROWTH = 16 };
 
 lvn_code lvn_policy_new(const lvn_policy_shape *shape, const char *adapter_path, int64_t version, lvn_policy **out, lvn_err *err)
 {
@@ -92,13 +92,34 @@ bool lvn_policy_evict(lvn_policy *p)
     return had;
 }
 
-/* Cells in use at the most: shared ones are counted for each who shares them. */
+/* Cells in use. Slots that begin alike are taken to share those cells, as they do unless both were computed at once; so it may be more,
+ * which the decode thread finds out and copes with. */
 static int used_cells(const lvn_policy *p)
 {
     int used = 0;
-    for (int i = 0; i < p->slot_count; i++)
-        used += p->slots[i].count;
+    for (int i = 0; i < p->slot_count; i++) {
+        int shared = 0;
+        for (int k = 0; k < i; k++) {
+            int n = common(&p->slots[k], p->slots[i].tokens, p->slots[i].count);
+            shared = n > shared ? n : shared;
+        }
+        used += p->slots[i].count - shared;
+    }
     return used;
+}
+
+/* Whether the rest of a prompt fits beside those that run, after forgetting what idle slots but `source` keep if need be. */
+static bool make_room(lvn_policy *p, const lvn_slot *source, int rest)
+{
+    int all = 0, need = rest + GROWTH * (p->active + 1);
+    for (int i = 0; i < p->slot_count; i++)
+        all += p->slots[i].count;
+    if (!p->active || all + need <= p->cells || used_cells(p) + need <= p->cells)
+        return true;
+    for (int i = 0; i < p->slot_count; i++)
+        if (!p->slots[i].request && &p->slots[i] != source && p->slots[i].count)
+            lvn_policy_cut(p, &p->slots[i], 0);
+    return used_cells(p) + need <= p->cells;
 }
 
 static lvn_slot *oldest_idle(const lvn_policy *p, const lvn_slot *but)
@@ -114,7 +135,7 @@ static lvn_slot *oldest_idle(const lvn_policy *p, const lvn_slot *but)
     return oldest;
 }
 
-lvn_slot *lvn_policy_take(lvn_policy *p, const int32_t *prompt, int count, int need, int64_t now, int *out_cached)
+lvn_slot *lvn_policy_take(lvn_policy *p, const int32_t *prompt, int count, int64_t now, int *out_cached)
 {
     lvn_slot *source = NULL;
     int shared = 0;
@@ -130,14 +151,10 @@ lvn_slot *lvn_policy_take(lvn_policy *p, const int32_t *prompt, int count, int n
     /* An idle slot that continues is taken over; one that others may share is copied from while there are others to take. */
     if (source && !source->request && (!slot || shared == source->count))
         slot = source;
-    if (!slot)
+    if (!slot || !make_room(p, source, count - shared))
         return NULL;
     if (slot != source) {
         lvn_policy_cut(p, slot, 0);
-        if (used_cells(p) + need > p->cells)
-            for (int i = 0; i < p->slot_count; i++) /* room first: forget idle ones, but not the source */
-                if (!p->slots[i].request && &p->slots[i] != source && p->slots[i].count)
-                    lvn_policy_cut(p, &p->slots[i], 0);
         if (source && shared) {
             llama_memory_seq_cp(llama_get_memory(p->context), source->seq, slot->seq, 0, shared);
             memcpy(slot->tokens, prompt, (size_t)shared * sizeof(*prompt));

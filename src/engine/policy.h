@@ -28,6 +28,7 @@ typedef struct lvn_policy {
     int cells;       /* the cache's size */
     int active;      /* slots with a request */
     int waiting;     /* requests that are bound to it and wait */
+    bool is_tight;   /* one had to give way: no others before a running one has ended */
 } lvn_policy;
 
 typedef struct lvn_policy_shape {
@@ -40,9 +41,9 @@ lvn_code lvn_policy_new(const lvn_policy_shape *shape, const char *adapter_path,
     LVN_MUST_USE;
 void lvn_policy_free(lvn_policy *policy);
 
-/* A slot for a prompt, with as much of it in the cache as can be had: *out_cached tokens, at most count - 1. NULL: no slot is free, or
- * there is not room for `need` more cells. */
-lvn_slot *lvn_policy_take(lvn_policy *policy, const int32_t *prompt, int count, int need, int64_t now, int *out_cached);
+/* A slot for a prompt, with as much of it in the cache as can be had: *out_cached tokens, at most count - 1. Forgets what idle slots keep
+ * when room is short. NULL: no slot is free, or the rest of the prompt and some tokens more for all that run would not fit. */
+lvn_slot *lvn_policy_take(lvn_policy *policy, const int32_t *prompt, int count, int64_t now, int *out_cached);
 /* Tokens that `prompt` shares with the cache of any slot. */
 int lvn_policy_shared(const lvn_policy *policy, const int32_t *prompt, int count);
 /* Forgets what idle slots keep; returns whether there was anything. */

@@ -8,8 +8,10 @@
 /* Scratch of a decode thread: vocabulary-sized. */
 typedef struct lvn_sampler {
     int vocab;
-    float *weights; /* e^((logit - max) / temperature) */
+    float *weights; /* probabilities at the temperature */
     int *order;
+    int *counts;    /* of tokens by the size of their weight, and what they weigh together: for top-k and top-p */
+    double *masses;
 } lvn_sampler;
 
 void lvn_sampler_init(lvn_sampler *sampler, int vocab);

@@ -25,8 +25,8 @@ enum { BATCH_TOKENS = 512, STOP_TAIL = 4096 };
 struct lvn_generation {
     lvn_generation *next; /* in the waiting list */
     lvn_policy *policy;
-    int32_t *prompt;
-    int prompt_count;
+    int32_t *tokens; /* the prompt, and behind it what was answered */
+    int token_count, prompt_count;
     lvn_sampling sampling;
     lvn_str *stops; /* one allocation with their bytes */
     size_t stop_count;
@@ -40,7 +40,6 @@ struct lvn_generation {
     lvn_slot *slot;
     lvn_rng rng;
     int cached, answered;
-    int32_t last_token;
     int row; /* of the batch, whose logits are wanted; -1: none this turn */
     lvn_buf text; /* tail of the answer, when there are stops */
 };
@@ -52,6 +51,7 @@ struct lvn_serve {
     lvn_policy_shape shape;
     char name[128];
 
+    pthread_mutex_t model_lock; /* the model's list of adapters: policies are made and freed under it; taken before `lock`, if both */
     pthread_t thread;
     pthread_mutex_t lock; /* guards everything down to the blank line */
     pthread_cond_t wake;
@@ -69,7 +69,7 @@ struct lvn_serve {
 
 static void free_request(lvn_generation *g)
 {
-    free(g->prompt);
+    free(g->tokens);
     free(g->stops);
     lvn_buf_done(&g->text);
     free(g);
@@ -90,6 +90,7 @@ static void finish(lvn_serve *s, lvn_generation *g, lvn_finish how, lvn_code cod
         g->slot->request = NULL;
         g->slot->last_used = now;
         g->policy->active--;
+        g->policy->is_tight = false;
         s->stats.running--;
     }
     s->stats.requests++;
@@ -138,7 +139,7 @@ static bool is_worth_waiting(const lvn_policy *p, const lvn_generation *g, int s
         if (!other || p->slots[i].count >= other->prompt_count)
             continue;
         int most = other->prompt_count < g->prompt_count ? other->prompt_count : g->prompt_count, n = 0;
-        while (n < most && other->prompt[n] == g->prompt[n])
+        while (n < most && other->tokens[n] == g->tokens[n])
             n++;
         if (n > shared + 16)
             return true;
@@ -149,18 +150,24 @@ static bool is_worth_waiting(const lvn_policy *p, const lvn_generation *g, int s
 /* Lock held. */
 static bool admit_one(lvn_serve *s, lvn_policy *p)
 {
+    if (p->is_tight && p->active)
+        return false;
     for (lvn_generation **at = &s->waiting; *at; at = &(*at)->next) {
         lvn_generation *g = *at;
-        if (g->policy != p || is_worth_waiting(p, g, lvn_policy_shared(p, g->prompt, g->prompt_count)))
+        if (g->policy != p || is_worth_waiting(p, g, lvn_policy_shared(p, g->tokens, g->token_count)))
             continue;
         int64_t now = lvn_clock_monotonic_ns();
-        lvn_slot *slot = lvn_policy_take(p, g->prompt, g->prompt_count, g->prompt_count, now, &g->cached);
+        int cached;
+        lvn_slot *slot = lvn_policy_take(p, g->tokens, g->token_count, now, &cached);
         if (!slot)
             return false;
         unlink_waiting(s, at);
         slot->request = g;
         g->slot = slot;
-        g->started_ns = now;
+        if (!g->started_ns) { /* not one that had to give way */
+            g->started_ns = now;
+            g->cached = cached;
+        }
         p->active++;
         s->stats.running++;
         return true;
@@ -180,32 +187,30 @@ static void add_token(struct llama_batch *b, int32_t token, int position, int se
     b->logits[i] = wants_logits;
 }
 
+/* What a request has that its sequence does not hold yet: one token while it answers, more of a prompt. */
+static void feed(lvn_serve *s, lvn_slot *slot)
+{
+    lvn_generation *g = slot->request;
+    for (int at = slot->count; at < g->token_count && s->batch.n_tokens < BATCH_TOKENS; at++) {
+        bool is_last = at + 1 == g->token_count;
+        if (is_last)
+            g->row = s->batch.n_tokens;
+        add_token(&s->batch, g->tokens[at], at, slot->seq, is_last);
+    }
+}
+
 /* Sequences that answer come first: they must not wait for long prompts. */
 static void fill_batch(lvn_serve *s, lvn_policy *p)
 {
     s->batch.n_tokens = 0;
-    for (int i = 0; i < p->slot_count; i++) {
-        lvn_generation *g = p->slots[i].request;
-        if (!g)
-            continue;
-        g->row = -1;
-        if (!g->answered)
-            continue;
-        g->row = s->batch.n_tokens;
-        add_token(&s->batch, g->last_token, p->slots[i].count, p->slots[i].seq, true);
-    }
-    for (int i = 0; i < p->slot_count; i++) {
-        lvn_slot *slot = &p->slots[i];
-        lvn_generation *g = slot->request;
-        if (!g || g->answered)
-            continue;
-        for (int at = slot->count; at < g->prompt_count && s->batch.n_tokens < BATCH_TOKENS; at++) {
-            bool is_last = at + 1 == g->prompt_count;
-            if (is_last)
-                g->row = s->batch.n_tokens;
-            add_token(&s->batch, g->prompt[at], at, slot->seq, is_last);
+    for (int is_long = 0; is_long < 2; is_long++)
+        for (int i = 0; i < p->slot_count; i++) {
+            lvn_slot *slot = &p->slots[i];
+            if (!slot->request || (slot->request->token_count - slot->count > 1) != is_long)
+                continue;
+            slot->request->row = -1;
+            feed(s, slot);
         }
-    }
 }
 
 /* What the batch put into the cache. */
@@ -238,7 +243,7 @@ static bool next_token(lvn_serve *s, lvn_generation *g, const float *logits, lvn
     lvn_sample(&s->sampler, logits, &g->sampling, &g->rng, alternatives, &info);
     if (!g->answered++)
         g->first_token_ns = lvn_clock_monotonic_ns();
-    g->last_token = info.id;
+    g->tokens[g->token_count++] = info.id;
     if (g->on_token)
         g->on_token(g->user, &info);
     bool is_end = llama_vocab_is_eog(s->vocabulary.vocab, info.id);
@@ -246,7 +251,7 @@ static bool next_token(lvn_serve *s, lvn_generation *g, const float *logits, lvn
     if (is_end || ends_with_stop(g, s->vocabulary.texts[info.id]))
         return true;
     *out = LVN_FINISH_LENGTH;
-    return g->answered >= g->sampling.max_tokens || g->prompt_count + g->answered >= s->config.context_tokens;
+    return g->answered >= g->sampling.max_tokens || g->token_count >= s->config.context_tokens;
 }
 
 static void fail_all(lvn_serve *s, lvn_policy *p, const char *message)
@@ -269,14 +274,14 @@ static lvn_code decode(lvn_serve *s, lvn_policy *p)
     return result == 0 ? LVN_OK : result == 1 ? LVN_FULL : LVN_INTERNAL;
 }
 
-/* The youngest request gives way when the cache is full: it is computed again later. Lock not held. */
+/* The youngest request gives way when the cache is full: it goes on later, its tokens computed again. Nobody is admitted before another
+ * has ended, or they would take turns in giving way. Lock not held. */
 static bool push_back_youngest(lvn_serve *s, lvn_policy *p)
 {
     lvn_slot *youngest = NULL;
     for (int i = 0; i < p->slot_count; i++) {
         lvn_slot *slot = &p->slots[i];
-        if (slot->request && !slot->request->answered &&
-            (!youngest || slot->request->submitted_ns > youngest->request->submitted_ns))
+        if (slot->request && (!youngest || slot->request->submitted_ns > youngest->request->submitted_ns))
             youngest = slot;
     }
     if (!youngest || p->active < 2)
@@ -285,8 +290,8 @@ static bool push_back_youngest(lvn_serve *s, lvn_policy *p)
     pthread_mutex_lock(&s->lock);
     youngest->request = NULL;
     g->slot = NULL;
-    g->started_ns = 0;
     p->active--;
+    p->is_tight = true;
     s->stats.running--;
     g->next = s->waiting;
     s->waiting = g;
@@ -333,6 +338,17 @@ static void turn(lvn_serve *s, lvn_policy *p)
 
 /* ---- the thread ---- */
 
+static void free_policies(lvn_serve *s, lvn_policy *list)
+{
+    pthread_mutex_lock(&s->model_lock);
+    while (list) {
+        lvn_policy *next = list->next;
+        lvn_policy_free(list);
+        list = next;
+    }
+    pthread_mutex_unlock(&s->model_lock);
+}
+
 /* Running requests that were cancelled, are late, or must go. */
 static void end_running(lvn_serve *s, lvn_policy *p)
 {
@@ -351,18 +367,25 @@ static void end_running(lvn_serve *s, lvn_policy *p)
     }
 }
 
-/* Older policies that nobody needs any more. Lock held on entry and exit. */
+/* Older policies that nobody needs any more. Lock held on entry and exit, not while they are freed. */
 static void drop_drained(lvn_serve *s)
 {
-    for (lvn_policy **at = s->policies ? &s->policies->next : &s->policies; *at;) {
+    lvn_policy *drained = NULL;
+    for (lvn_policy **at = &s->policies->next; *at;) {
         lvn_policy *p = *at;
         if (p->active || p->waiting) {
             at = &p->next;
             continue;
         }
         *at = p->next;
-        lvn_policy_free(p);
+        p->next = drained;
+        drained = p;
     }
+    if (!drained)
+        return;
+    pthread_mutex_unlock(&s->lock);
+    free_policies(s, drained);
+    pthread_mutex_lock(&s->lock);
 }
 
 static bool has_work(const lvn_serve *s)
@@ -435,11 +458,7 @@ static lvn_code load_model(lvn_serve *s, lvn_err *err)
 
 static void free_server(lvn_serve *s)
 {
-    while (s->policies) {
-        lvn_policy *p = s->policies;
-        s->policies = p->next;
-        lvn_policy_free(p);
-    }
+    free_policies(s, s->policies);
     if (s->model) {
         lvn_vocabulary_done(&s->vocabulary);
         lvn_sampler_done(&s->sampler);
@@ -447,6 +466,7 @@ static void free_server(lvn_serve *s)
         llama_model_free(s->model);
     }
     pthread_mutex_destroy(&s->lock);
+    pthread_mutex_destroy(&s->model_lock);
     pthread_cond_destroy(&s->wake);
     free(s);
 }
@@ -474,6 +494,7 @@ lvn_code lvn_serve_open(const lvn_serve_config *config, lvn_serve **out, lvn_err
     s->config = *config;
     s->waiting_tail = &s->waiting;
     pthread_mutex_init(&s->lock, NULL);
+    pthread_mutex_init(&s->model_lock, NULL);
     pthread_cond_init(&s->wake, NULL);
     lvn_code code = load_model(s, err);
     if (!code)
@@ -501,15 +522,17 @@ void lvn_serve_close(lvn_serve *s)
 lvn_code lvn_serve_publish(lvn_serve *s, const char *adapter_path, int64_t version, lvn_err *err)
 {
     lvn_policy *fresh;
+    pthread_mutex_lock(&s->model_lock); /* two that publish at once come one after the other */
     lvn_code code = lvn_policy_new(&s->shape, adapter_path, version, &fresh, err);
-    if (code)
-        return code;
-    pthread_mutex_lock(&s->lock);
-    fresh->next = s->policies;
-    s->policies = fresh;
-    pthread_cond_signal(&s->wake); /* the old one may be drained already */
-    pthread_mutex_unlock(&s->lock);
-    return LVN_OK;
+    if (!code) {
+        pthread_mutex_lock(&s->lock);
+        fresh->next = s->policies;
+        s->policies = fresh;
+        pthread_cond_signal(&s->wake); /* the old one may be drained already */
+        pthread_mutex_unlock(&s->lock);
+    }
+    pthread_mutex_unlock(&s->model_lock);
+    return code;
 }
 
 int64_t lvn_serve_version(const lvn_serve *serve)
@@ -538,12 +561,14 @@ static void copy_stops(lvn_generation *g, const lvn_str *stops, size_t count)
     g->stop_count = count;
 }
 
-static lvn_generation *new_request(const lvn_generation_request *r)
+static lvn_generation *new_request(const lvn_generation_request *r, size_t context_tokens)
 {
+    size_t answer = (size_t)r->sampling.max_tokens, room = context_tokens - r->prompt_count;
+    room = r->prompt_count + (answer < room ? answer : room);
     lvn_generation *g = lvn_zalloc(sizeof(*g));
-    g->prompt = lvn_alloc(r->prompt_count * sizeof(*g->prompt));
-    memcpy(g->prompt, r->prompt, r->prompt_count * sizeof(*g->prompt));
-    g->prompt_count = (int)r->prompt_count;
+    g->tokens = lvn_alloc(room * sizeof(*g->tokens));
+    memcpy(g->tokens, r->prompt, r->prompt_count * sizeof(*g->tokens));
+    g->token_count = g->prompt_count = (int)r->prompt_count;
     g->sampling = r->sampling;
     if (g->sampling.top_logprobs > 20)
         g->sampling.top_logprobs = 20;
@@ -578,7 +603,7 @@ lvn_code lvn_serve_submit(lvn_serve *s, const lvn_generation_request *request, l
     lvn_code code = check_request(s, request, err);
     if (code)
         return code;
-    lvn_generation *g = new_request(request);
+    lvn_generation *g = new_request(request, (size_t)s->config.context_tokens);
     pthread_mutex_lock(&s->lock);
     if (s->is_closing)
         code = lvn_fail(err, LVN_UNAVAILABLE, "the sampler is closing");

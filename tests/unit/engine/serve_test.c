@@ -233,6 +233,59 @@ static void cancelled_requests_end_and_full_queues_refuse(void **state)
     assert_true(cancelled > MANY / 2);
 }
 
+/* Four that do not fit into the cache together: some give way, go on later, and all come to the same end as alone. */
+static void a_full_cache_delays_requests_but_fails_none(void **state)
+{
+    (void)state;
+    enum { COUNT = 4, PROMPT = 240, ANSWER = 40 };
+    lvn_serve_config config = {.model_path = model, .cache_dir = "/tmp/levin-test-cache", .threads = 2, .max_parallel = COUNT,
+                               .context_tokens = 1024, .max_queue = 16};
+    lvn_serve *small;
+    lvn_err err = {0};
+    assert_int_equal(lvn_serve_open(&config, &small, &err), LVN_OK);
+    static answer alone[COUNT], together[COUNT];
+    int32_t ids[COUNT][PROMPT];
+    lvn_rng rng = {3};
+    for (int i = 0; i < COUNT; i++)
+        for (int k = 0; k < PROMPT; k++)
+            ids[i][k] = 1000 + (int32_t)lvn_rng_below(&rng, 20000);
+    for (int round = 0; round < 2; round++)
+        for (int i = 0; i < COUNT; i++) {
+            answer *a = round ? &together[i] : &alone[i];
+            lvn_generation_request r = {.prompt = ids[i], .prompt_count = PROMPT, .on_token = on_token, .on_done = on_done, .user = a,
+                                        .sampling = {.temperature = 0, .top_p = 1, .max_tokens = ANSWER}};
+            memset(a, 0, sizeof(*a));
+            assert_int_equal(lvn_serve_submit(small, &r, NULL, NULL), LVN_OK);
+            if (!round)
+                wait_for(a);
+        }
+    for (int i = 0; i < COUNT; i++) {
+        wait_for(&together[i]);
+        assert_int_equal(together[i].result.code, LVN_OK);
+        assert_int_equal(together[i].ids[0], alone[i].ids[0]);
+        assert_int_equal(together[i].count, together[i].result.answer_tokens);
+        for (size_t k = 0; k < alone[i].count && alone[i].ids[k] == together[i].ids[k]; k++)
+            assert_true(fabsf(alone[i].logp[k] - together[i].logp[k]) < 0.1f);
+    }
+    lvn_serve_close(small);
+}
+
+/* A group: the prompt is computed for one of them and shared by the others. */
+static void a_prompt_asked_many_times_at_once_is_computed_once(void **state)
+{
+    (void)state;
+    enum { COUNT = 8 };
+    static answer answers[COUNT];
+    for (int i = 0; i < COUNT; i++)
+        submit("Which of the seven seas is the saltiest, and why is that so?", 1, (uint64_t)i, 4, &answers[i], NULL);
+    size_t computed = 0;
+    for (int i = 0; i < COUNT; i++) {
+        wait_for(&answers[i]);
+        computed += answers[i].result.prompt_tokens - answers[i].result.cached_tokens;
+    }
+    assert_true(computed <= answers[0].result.prompt_tokens + COUNT);
+}
+
 static void bad_requests_are_refused(void **state)
 {
     (void)state;
@@ -321,6 +374,8 @@ int main(void)
         cmocka_unit_test(a_users_text_makes_no_control_tokens),
         cmocka_unit_test(stops_length_and_deadlines_end_an_answer),
         cmocka_unit_test(cancelled_requests_end_and_full_queues_refuse),
+        cmocka_unit_test(a_full_cache_delays_requests_but_fails_none),
+        cmocka_unit_test(a_prompt_asked_many_times_at_once_is_computed_once),
         cmocka_unit_test(bad_requests_are_refused),
         cmocka_unit_test(sampler_and_trainer_agree_on_log_probabilities),
     };
