@@ -47,8 +47,13 @@ def fetch(folder):
     archives = list(folder.glob("*.tgz"))
     if result.returncode or not archives:
         fail(f"{PACKAGE} could not be fetched: {(result.stderr.strip() or 'npm pack failed').splitlines()[-1]}")
+    data = folder / "package/data"
+    data.mkdir(parents=True)
     with tarfile.open(archives[0]) as archive:
-        archive.extractall(folder, filter="data")
+        for member in archive:
+            # Plain files of one folder only: nothing in an archive decides where it is written.
+            if member.isfile() and pathlib.PurePosixPath(member.name).parent == pathlib.PurePosixPath("package/data"):
+                (data / pathlib.PurePosixPath(member.name).name).write_bytes(archive.extractfile(member).read())
     return folder / "package"
 
 
