@@ -94,6 +94,7 @@ void lvn_vocabulary_init(lvn_vocabulary *v, const struct llama_model *model)
         v->default_system = find_default_system(text);
     } else if (text && strstr(text, "<|start_header_id|>")) {
         v->family = LVN_CHAT_LLAMA3;
+        v->has_dates = strstr(text, "Cutting Knowledge Date") != NULL;
     }
     v->eot = find_end_of_turn(v);
     read_texts(v);
@@ -189,12 +190,16 @@ static lvn_str trimmed(lvn_str s)
     return s;
 }
 
-static void add_llama3_turn(id_list *l, const lvn_chat_message *m)
+static void add_llama3_header(id_list *l, lvn_str role)
 {
-    lvn_str role = role_of(m);
     add_markup(l, "<|start_header_id|>");
     add_text(l, role, false);
     add_markup(l, "<|end_header_id|>");
+}
+
+static void add_llama3_turn(id_list *l, const lvn_chat_message *m)
+{
+    add_llama3_header(l, role_of(m));
     if (m->token_ids) {
         add_text(l, LVN_STR("\n\n"), false);
         add_sampled(l, m, "<|eot_id|>");
@@ -202,6 +207,40 @@ static void add_llama3_turn(id_list *l, const lvn_chat_message *m)
     }
     add_text(l, lvn_arena_printf(l->arena, "\n\n%.*s", LVN_STR_ARG(trimmed(m->content))), false);
     add_markup(l, "<|eot_id|>");
+}
+
+/* Llama 3.1 and later always begin with a system turn that names two dates. Today's is the one their templates fall back to: a prompt
+ * that changes overnight would not be the one that was trained on. */
+static void add_llama3_dates(id_list *l, lvn_str system)
+{
+    add_llama3_header(l, LVN_STR("system"));
+    add_text(l, lvn_arena_printf(l->arena, "\n\nCutting Knowledge Date: December 2023\nToday Date: 26 Jul 2024\n\n%.*s",
+                                 LVN_STR_ARG(trimmed(system))), false);
+    add_markup(l, "<|eot_id|>");
+}
+
+static void add_chatml(id_list *l, const lvn_chat_message *messages, size_t count)
+{
+    if (l->v->default_system && !lvn_str_is(role_of(&messages[0]), "system")) {
+        lvn_chat_message system = {.role = LVN_STR("system"), .content = lvn_str_of(l->v->default_system)};
+        add_chatml_turn(l, &system);
+    }
+    for (size_t i = 0; i < count && !l->code; i++)
+        add_chatml_turn(l, &messages[i]);
+    add_markup(l, "<|im_start|>");
+    add_text(l, LVN_STR("assistant\n"), false);
+}
+
+static void add_llama3(id_list *l, const lvn_chat_message *messages, size_t count)
+{
+    bool has_system = l->v->has_dates && lvn_str_is(role_of(&messages[0]), "system");
+    add_markup(l, "<|begin_of_text|>");
+    if (l->v->has_dates)
+        add_llama3_dates(l, has_system ? messages[0].content : LVN_STR(""));
+    for (size_t i = has_system; i < count && !l->code; i++)
+        add_llama3_turn(l, &messages[i]);
+    add_llama3_header(l, LVN_STR("assistant"));
+    add_text(l, LVN_STR("\n\n"), false);
 }
 
 lvn_code lvn_vocabulary_chat(const lvn_vocabulary *v, lvn_arena *arena, const lvn_chat_message *messages, size_t count,
@@ -215,24 +254,7 @@ lvn_code lvn_vocabulary_chat(const lvn_vocabulary *v, lvn_arena *arena, const lv
     for (size_t i = 0; i < count; i++)
         if (!is_known_role(messages[i].role))
             return lvn_fail(err, LVN_INVALID, "no role is called \"%.*s\"", LVN_STR_ARG(messages[i].role));
-    bool is_chatml = v->family == LVN_CHAT_CHATML;
-    if (is_chatml && v->default_system && !lvn_str_is(role_of(&messages[0]), "system")) {
-        lvn_chat_message system = {.role = LVN_STR("system"), .content = lvn_str_of(v->default_system)};
-        add_chatml_turn(&l, &system);
-    }
-    if (!is_chatml)
-        add_markup(&l, "<|begin_of_text|>");
-    for (size_t i = 0; i < count && !l.code; i++)
-        (is_chatml ? add_chatml_turn : add_llama3_turn)(&l, &messages[i]);
-    if (is_chatml) {
-        add_markup(&l, "<|im_start|>");
-        add_text(&l, LVN_STR("assistant\n"), false);
-    } else {
-        add_markup(&l, "<|start_header_id|>");
-        add_text(&l, LVN_STR("assistant"), false);
-        add_markup(&l, "<|end_header_id|>");
-        add_text(&l, LVN_STR("\n\n"), false);
-    }
+    (v->family == LVN_CHAT_CHATML ? add_chatml : add_llama3)(&l, messages, count);
     *out_ids = l.ids;
     *out_count = l.count;
     return l.code;

@@ -15,6 +15,7 @@ typedef struct lvn_vocabulary {
     int size;
     int32_t eot;
     lvn_chat_family family;
+    bool has_dates;       /* Llama 3.1 and later: the system turn begins with them */
     char *default_system; /* what the template says when there is no system turn; NULL: nothing */
     lvn_str *texts;       /* of each token */
     char *bytes;          /* what `texts` point into */
