@@ -1,5 +1,4 @@
 /* What is drawn, how often, and what is said of it, against the definitions worked out plainly. */
-#include <cmocka.h>
 #include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -7,6 +6,8 @@
 #include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
+
+#include <cmocka.h>
 
 #include "engine/sample.h"
 
