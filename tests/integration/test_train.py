@@ -12,7 +12,7 @@ import pytest
 
 from conftest import BIN, ROOT
 
-SHORT = ["--set", "model.rank=8", "--set", "grpo.tasks=6", "--set", "grpo.samples=6", "--set", "eval.every=100",
+SHORT = ["--set", "model.rank=8", "--set", "data.train_limit=6", "--set", "grpo.tasks=6", "--set", "grpo.samples=6", "--set", "eval.every=100",
          "--set", "eval.base=0", "--set", "data.val_limit=6", "--set", "grpo.max_tokens=32"]
 
 
@@ -43,8 +43,8 @@ def trained(tmp_path_factory, shared):
     begin = time.monotonic()
     result = subprocess.run(
         [str(BIN), "train", str(ROOT / "examples/sql/spider.yaml"), "--data", str(shared / "data/spider_tiny"), "--run",
-         str(run), "--seed", "3", *SHORT, "--set", "data.warm_limit=200", "--set", "sft.epochs=1", "--set",
-         "data.train_limit=6", "--set", "grpo.steps=6", "--set", "grpo.learning_rate=4e-4"],
+         str(run), "--seed", "3", *SHORT, "--set", "data.warm_limit=200", "--set", "sft.epochs=1",
+         "--set", "grpo.steps=6", "--set", "grpo.learning_rate=4e-4"],
         capture_output=True, text=True, timeout=600)
     assert result.returncode == 0, result.stdout + result.stderr
     print(result.stdout, f"{time.monotonic() - begin:.0f} s")
