@@ -248,7 +248,7 @@ static lvn_code after_sft_step(void *user, int64_t done, lvn_err *err)
 {
     training *t = user;
     t->progress.sft_done = done;
-    return done % (SAVE_EVERY * 2) == 0 || atomic_load(t->algo.stop) ? save(t, err) : LVN_OK;
+    return done % (SAVE_EVERY * 2) == 0 ? save(t, err) : LVN_OK;
 }
 
 static lvn_code warm_start(training *t, lvn_err *err)
@@ -287,7 +287,7 @@ static lvn_code reinforce(training *t, lvn_err *err)
         bool is_last = step + 1 == o->grpo.steps;
         if (is_last || (step + 1) % o->eval.every == 0)
             code = validate(t, step + 1, is_last, err);
-        if (!code && ((step + 1) % SAVE_EVERY == 0 || is_last || atomic_load(t->algo.stop)))
+        if (!code && ((step + 1) % SAVE_EVERY == 0 || is_last))
             code = save(t, err);
         if (code)
             return code;
@@ -429,6 +429,10 @@ int lvn_cli_train(int argc, char **argv)
         code = run_phases(&t, &err);
     if (!code)
         code = complete(&t, &err);
+    /* What a step had begun is not in the trainer's weights yet: they are those of the last whole step. */
+    lvn_err unsaved;
+    if (code == LVN_CANCELLED && is_built && save(&t, &unsaved))
+        fprintf(stderr, "levin: the state was not saved: %s\n", unsaved.message);
     if (code == LVN_CANCELLED && is_built)
         lvn_metrics_say(t.metrics, "stopped; go on with: levin train %s --run %s --resume", args.file, t.folder.path);
     else if (code)
