@@ -279,6 +279,8 @@ static lvn_code warm_start(training *t, lvn_err *err)
 static lvn_code reinforce(training *t, lvn_err *err)
 {
     const lvn_train_options *o = &t->options;
+    if (o->grpo.steps > 0 && t->progress.grpo_done >= o->grpo.steps && !t->progress.is_complete)
+        return validate(t, o->grpo.steps, true, err); /* stopped during the last validation */
     for (int64_t step = t->progress.grpo_done; step < o->grpo.steps; step++) {
         lvn_code code = lvn_algo_grpo_step(&t->algo, &t->train, step, err);
         if (code)
