@@ -21,7 +21,7 @@ function(lvn_part name)
                 RUNTIME_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR}/tests)
             add_test(NAME ${name}_${test} COMMAND ${name}_${test})
             # ggml's threads must not spin on shared cores (see docs/decisions/0006)
-            set_tests_properties(${name}_${test} PROPERTIES TIMEOUT 300 LABELS unit
+            set_tests_properties(${name}_${test} PROPERTIES TIMEOUT 900 LABELS unit
                 ENVIRONMENT "OMP_WAIT_POLICY=passive;GOMP_SPINCOUNT=10000")
         endforeach()
     endif()
