@@ -22,7 +22,7 @@ function(lvn_part name)
             add_test(NAME ${name}_${test} COMMAND ${name}_${test})
             # ggml's threads must not spin on shared cores (see docs/decisions/0006)
             set_tests_properties(${name}_${test} PROPERTIES TIMEOUT 900 LABELS unit
-                ENVIRONMENT "OMP_WAIT_POLICY=passive;GOMP_SPINCOUNT=10000")
+                ENVIRONMENT "OMP_WAIT_POLICY=passive;GOMP_SPINCOUNT=200")
         endforeach()
     endif()
 endfunction()

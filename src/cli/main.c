@@ -40,7 +40,7 @@ static void make_waiting_passive(char **argv)
     if (getenv("OMP_WAIT_POLICY") || getenv("LEVIN_RESTARTED"))
         return;
     setenv("OMP_WAIT_POLICY", "passive", 1);
-    setenv("GOMP_SPINCOUNT", "10000", 0); /* some microseconds: jobs follow each other closely */
+    setenv("GOMP_SPINCOUNT", "200", 0); /* a few microseconds: jobs follow each other closely */
     setenv("LEVIN_RESTARTED", "1", 1);
     execv("/proc/self/exe", argv);
 }
