@@ -159,6 +159,13 @@ static const char *default_run(lvn_arena *arena, const char *name)
     return lvn_arena_printf(arena, "runs/%s-%s", name, stamp).ptr;
 }
 
+/* The value in {"key":value}. */
+static lvn_str value_part(const lvn_buf *object)
+{
+    const char *value = strchr(object->ptr, ':') + 1;
+    return (lvn_str){value, object->len - (size_t)(value - object->ptr) - 1};
+}
+
 /* Says which options differ from those the run began with; the new ones hold. */
 static void tell_differences(training *t)
 {
@@ -175,8 +182,8 @@ static void tell_differences(training *t)
         lvn_options_write_json(&table[i], 1, &old, &was);
         lvn_options_write_json(&table[i], 1, &t->options, &is);
         if (!lvn_str_eq(lvn_buf_str(&was), lvn_buf_str(&is)))
-            lvn_metrics_say(t->metrics, "changed since the run began: %s was %s, is now %s", table[i].key,
-                            strchr(was.ptr, ':') + 1, strchr(is.ptr, ':') + 1);
+            lvn_metrics_say(t->metrics, "changed since the run began: %s was %.*s, is now %.*s", table[i].key,
+                            LVN_STR_ARG(value_part(&was)), LVN_STR_ARG(value_part(&is)));
         lvn_buf_done(&was);
         lvn_buf_done(&is);
     }
