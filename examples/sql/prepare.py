@@ -141,7 +141,7 @@ def hardness(kind):
 
 def tasks_of(table, rows, path, out, rng):
     """One entry a gold: its kind, phrasings and result."""
-    found = []
+    found, known = [], set()
     with sqlite3.connect(out / path) as db:
         for kind, make in KINDS.items():
             golds = [(g, p) for g, p in make(Data(table, rows, rng))]
@@ -155,8 +155,9 @@ def tasks_of(table, rows, path, out, rng):
                         gold = gold + " " if gold.endswith(f" {c.name}") else gold
                         gold = gold.replace(f" {c.name} ", f' "{c.name}" ').strip()
                 result = is_good(db, gold)
-                if result is None or kept >= GOLDS_A_KIND.get(kind, MOST_GOLDS):
+                if result is None or gold in known or kept >= GOLDS_A_KIND.get(kind, MOST_GOLDS):
                     continue
+                known.add(gold)
                 kept += 1
                 found.append({"kind": kind, "gold_sql": gold, "phrasings": phrasings, "result": result, "joins": False})
     db.close()

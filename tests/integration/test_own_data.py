@@ -45,7 +45,8 @@ def test_every_gold_has_an_answer(sets):
 def test_validation_shares_nothing_with_training(sets):
     golds = {(t["table"], t["gold_sql"]) for t in sets["train"]}
     assert not golds & {(t["table"], t["gold_sql"]) for t in sets["val"]}
-    assert not {t["question"] for t in sets["train"]} & {t["question"] for t in sets["val"]}
+    asked = {(t["table"], t["question"]) for t in sets["train"]}
+    assert not asked & {(t["table"], t["question"]) for t in sets["val"]}
     seen = {t["table"] for t in sets["train"] + sets["val"]}
     assert not seen & {t["table"] for t in sets["val_unseen"]}
 
