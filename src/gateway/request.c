@@ -66,6 +66,8 @@ static bool read_int(const lvn_json *body, const char *key, int64_t low, int64_t
         return false;
     if (*has && value != floor(value))
         return invalid(error, key, "a whole number is expected");
+    if (*has && lvn_json_get(body, key)->kind == LVN_JSON_DOUBLE && value >= 0x1p63) /* INT64_MAX as a double is rounded up to it */
+        return invalid(error, key, "it is too large");
     if (*has)
         *out = lvn_json_get(body, key)->kind == LVN_JSON_INT ? lvn_json_get(body, key)->integer : (int64_t)value;
     return true;
