@@ -21,10 +21,10 @@ typedef struct sequence {
 static sequence all[MAX_SEQUENCES];
 static int sequence_count;
 
-static double now(void)
+static double now(clockid_t clock)
 {
     struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
+    clock_gettime(clock, &t);
     return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
 }
 
@@ -146,15 +146,16 @@ int main(int argc, char **argv)
     decode(context, &batch);
     llama_memory_clear(llama_get_memory(context), false);
 
-    double begin = now();
+    double begin = now(CLOCK_MONOTONIC), cpu = now(CLOCK_PROCESS_CPUTIME_ID);
     compute_prompts(context, &batch, vocab);
     while (turn(context, &batch, vocab))
         ;
-    double seconds = now() - begin;
+    double seconds = now(CLOCK_MONOTONIC) - begin;
+    cpu = now(CLOCK_PROCESS_CPUTIME_ID) - cpu;
     int answered = 0;
     for (int i = 0; i < sequence_count; i++)
         answered += all[i].answered;
-    printf("%.3f %.1f\n", seconds, answered / seconds);
+    printf("%.3f %.3f %.1f\n", seconds, cpu, answered / seconds);
     llama_batch_free(batch);
     llama_free(context);
     llama_model_free(model);

@@ -7,7 +7,7 @@
 
 #include "base/arena.h"
 
-enum { BATCH_TOKENS = 512, GROWTH = 16 };
+enum { BATCH_TOKENS = 512, GROWTH = 16, IDLE_TURNS = 32, IDLE_CELLS = 1024 };
 
 lvn_code lvn_policy_new(const lvn_policy_shape *shape, const char *adapter_path, int64_t version, lvn_policy **out, lvn_err *err)
 {
@@ -122,6 +122,45 @@ static bool make_room(lvn_policy *p, const lvn_slot *source, int rest)
     return used_cells(p) + need <= p->cells;
 }
 
+/* Cells that only idle slots hold, and the longest unused of those slots. */
+static int idle_cells(const lvn_policy *p, lvn_slot **out_oldest)
+{
+    int cells = 0;
+    *out_oldest = NULL;
+    for (int i = 0; i < p->slot_count; i++) {
+        lvn_slot *slot = &p->slots[i];
+        int shared = 0;
+        if (slot->request || !slot->count)
+            continue;
+        for (int k = 0; k < p->slot_count; k++) {
+            bool counts = p->slots[k].request || k < i;
+            int n = counts ? common(&p->slots[k], slot->tokens, slot->count) : 0;
+            shared = n > shared ? n : shared;
+        }
+        cells += slot->count - shared;
+        if (!*out_oldest || slot->last_used < (*out_oldest)->last_used)
+            *out_oldest = slot;
+    }
+    return cells;
+}
+
+void lvn_policy_tidy(lvn_policy *p)
+{
+    int kept = 0;
+    p->turn++;
+    for (int i = 0; i < p->slot_count; i++) {
+        lvn_slot *slot = &p->slots[i];
+        if (!slot->request && slot->count && p->turn - slot->last_used > IDLE_TURNS)
+            lvn_policy_cut(p, slot, 0);
+        kept += slot->request ? 0 : slot->count;
+    }
+    lvn_slot *oldest;
+    while (kept > IDLE_CELLS && idle_cells(p, &oldest) > IDLE_CELLS) {
+        kept -= oldest->count;
+        lvn_policy_cut(p, oldest, 0);
+    }
+}
+
 static lvn_slot *oldest_idle(const lvn_policy *p, const lvn_slot *but)
 {
     lvn_slot *oldest = NULL;
@@ -135,7 +174,7 @@ static lvn_slot *oldest_idle(const lvn_policy *p, const lvn_slot *but)
     return oldest;
 }
 
-lvn_slot *lvn_policy_take(lvn_policy *p, const int32_t *prompt, int count, int64_t now, int *out_cached)
+lvn_slot *lvn_policy_take(lvn_policy *p, const int32_t *prompt, int count, int *out_cached)
 {
     lvn_slot *source = NULL;
     int shared = 0;
@@ -163,7 +202,9 @@ lvn_slot *lvn_policy_take(lvn_policy *p, const int32_t *prompt, int count, int64
     } else {
         lvn_policy_cut(p, slot, shared);
     }
-    slot->last_used = now;
+    if (source)
+        source->last_used = p->turn;
+    slot->last_used = p->turn;
     *out_cached = shared;
     return slot;
 }

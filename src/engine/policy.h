@@ -15,7 +15,7 @@ typedef struct lvn_slot {
     int32_t *tokens; /* what the cache holds, context_tokens of room */
     int count;
     lvn_generation *request; /* NULL: idle */
-    int64_t last_used;
+    int64_t last_used;       /* the policy's turn in which it ended or was copied from */
 } lvn_slot;
 
 typedef struct lvn_policy {
@@ -26,6 +26,7 @@ typedef struct lvn_policy {
     lvn_slot *slots;
     int slot_count;
     int cells;       /* the cache's size */
+    int64_t turn;    /* counts batches */
     int active;      /* slots with a request */
     int waiting;     /* requests that are bound to it and wait */
     bool is_tight;   /* one had to give way: no others before a running one has ended */
@@ -43,9 +44,12 @@ void lvn_policy_free(lvn_policy *policy);
 
 /* A slot for a prompt, with as much of it in the cache as can be had: *out_cached tokens, at most count - 1. Forgets what idle slots keep
  * when room is short. NULL: no slot is free, or the rest of the prompt and some tokens more for all that run would not fit. */
-lvn_slot *lvn_policy_take(lvn_policy *policy, const int32_t *prompt, int count, int64_t now, int *out_cached);
+lvn_slot *lvn_policy_take(lvn_policy *policy, const int32_t *prompt, int count, int *out_cached);
 /* Tokens that `prompt` shares with the cache of any slot. */
 int lvn_policy_shared(const lvn_policy *policy, const int32_t *prompt, int count);
+/* Before each batch: forgets what idle slots have kept for long, or too much of. All sequences' attention passes over all cells in
+ * use, so that what is kept for nobody slows everybody: by a quarter when 32 answers lay there. */
+void lvn_policy_tidy(lvn_policy *policy);
 /* Forgets what idle slots keep; returns whether there was anything. */
 bool lvn_policy_evict(lvn_policy *policy);
 /* Drops what a slot's cache holds from `count` tokens on. */

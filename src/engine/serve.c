@@ -88,7 +88,7 @@ static void finish(lvn_serve *s, lvn_generation *g, lvn_finish how, lvn_code cod
     pthread_mutex_lock(&s->lock);
     if (g->slot) {
         g->slot->request = NULL;
-        g->slot->last_used = now;
+        g->slot->last_used = g->policy->turn;
         g->policy->active--;
         g->policy->is_tight = false;
         s->stats.running--;
@@ -158,7 +158,7 @@ static bool admit_one(lvn_serve *s, lvn_policy *p)
             continue;
         int64_t now = lvn_clock_monotonic_ns();
         int cached;
-        lvn_slot *slot = lvn_policy_take(p, g->tokens, g->token_count, now, &cached);
+        lvn_slot *slot = lvn_policy_take(p, g->tokens, g->token_count, &cached);
         if (!slot)
             return false;
         unlink_waiting(s, at);
@@ -311,6 +311,7 @@ static void turn(lvn_serve *s, lvn_policy *p)
     fill_batch(s, p);
     if (!s->batch.n_tokens)
         return;
+    lvn_policy_tidy(p);
     lvn_code code = decode(s, p);
     if (code == LVN_FULL && push_back_youngest(s, p))
         return;
