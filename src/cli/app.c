@@ -115,6 +115,7 @@ lvn_code lvn_app_open_serve(const lvn_train_options *o, lvn_serve **out, lvn_err
         .model_path = o->model.path, .cache_dir = o->model.cache, .keep_type = o->model.keep_type,
         .threads = o->model.threads ? (int)o->model.threads : lvn_app_cores(), .max_parallel = (int)o->model.parallel,
         .context_tokens = (int)o->model.context_tokens, .max_queue = 4096,
+        .merge_bytes = (size_t)o->model.merge_megabytes << 20,
     };
     return lvn_serve_open(&config, out, err);
 }

@@ -21,6 +21,8 @@ static const lvn_option table[] = {
     INT("model.parallel", model.parallel, 1, 32, "32", "Answers sampled at once."),
     BOOL("model.keep_type", model.keep_type, "false",
          "Serve the file's own weight type instead of an F16 copy (faster to start, log-probs differ more)."),
+    INT("model.merge_megabytes", model.merge_megabytes, 0, 1048576, "1024",
+        "Models up to this size are served with the adapter merged into a copy of the weights (faster); 0: never."),
 
     TEXT("agent.kind", agent.kind, "warm|command", "warm",
          "`warm` keeps Python interpreters up and calls a function; `command` starts a process a rollout."),

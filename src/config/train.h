@@ -12,7 +12,7 @@ typedef struct lvn_train_options {
     struct {
         const char *path; /* "auto" is looked for */
         const char *cache;
-        int64_t rank, context_tokens, threads, parallel;
+        int64_t rank, context_tokens, threads, parallel, merge_megabytes;
         double alpha;
         bool keep_type;
     } model;

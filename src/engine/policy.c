@@ -6,14 +6,28 @@
 #include <llama.h>
 
 #include "base/arena.h"
+#include "engine/merge.h"
 
 enum { BATCH_TOKENS = 512, GROWTH = 16, IDLE_TURNS = 32, IDLE_CELLS = 1024 };
 
-lvn_code lvn_policy_new(const lvn_policy_shape *shape, const char *adapter_path, int64_t version, lvn_policy **out, lvn_err *err)
+/* The policy's weights: merged, or an adapter beside the shared model, or that alone. */
+static lvn_code load_weights(lvn_policy *p, const lvn_policy_shape *shape, const char *adapter_path, lvn_err *err)
 {
-    struct llama_adapter_lora *adapter = NULL;
-    if (adapter_path && !(adapter = llama_adapter_lora_init(shape->model, adapter_path)))
-        return lvn_fail(err, LVN_INVALID, "%s: not an adapter for this model", adapter_path);
+    if (!adapter_path)
+        return LVN_OK;
+    if (shape->merge_path) {
+        lvn_pool *pool = lvn_pool_new(shape->threads);
+        lvn_code code = lvn_merge_open(shape->merge_path, adapter_path, pool, &p->merged, err);
+        lvn_pool_free(pool);
+        if (code || p->merged)
+            return code;
+    }
+    p->adapter = llama_adapter_lora_init(shape->model, adapter_path);
+    return p->adapter ? LVN_OK : lvn_fail(err, LVN_INVALID, "%s: not an adapter for this model", adapter_path);
+}
+
+static lvn_code make_context(lvn_policy *p, const lvn_policy_shape *shape, lvn_err *err)
+{
     struct llama_context_params params = llama_context_default_params();
     int cells = shape->parallel * 256;
     params.n_ctx = (uint32_t)(cells > shape->context_tokens ? cells : shape->context_tokens);
@@ -23,18 +37,26 @@ lvn_code lvn_policy_new(const lvn_policy_shape *shape, const char *adapter_path,
     params.n_threads = params.n_threads_batch = shape->threads;
     params.kv_unified = true; /* sequences share the cells of a common prefix */
     params.no_perf = true;
-    struct llama_context *context = llama_init_from_model(shape->model, params);
+    p->context = llama_init_from_model(p->merged ? p->merged : shape->model, params);
     float scale = 1.0f;
-    if (!context || (adapter && llama_set_adapters_lora(context, &adapter, 1, &scale))) {
-        if (context)
-            llama_free(context);
-        if (adapter)
-            llama_adapter_lora_free(adapter);
+    if (!p->context || (p->adapter && llama_set_adapters_lora(p->context, &p->adapter, 1, &scale)))
         return lvn_fail(err, LVN_NO_MEMORY, "no memory for a context of %u tokens", params.n_ctx);
-    }
+    p->cells = (int)llama_n_ctx(p->context);
+    return LVN_OK;
+}
+
+lvn_code lvn_policy_new(const lvn_policy_shape *shape, const char *adapter_path, int64_t version, lvn_policy **out, lvn_err *err)
+{
     lvn_policy *p = lvn_zalloc(sizeof(*p));
-    *p = (lvn_policy){.version = version, .context = context, .adapter = adapter, .slot_count = shape->parallel,
-                      .cells = (int)llama_n_ctx(context)};
+    p->version = version;
+    lvn_code code = load_weights(p, shape, adapter_path, err);
+    if (!code)
+        code = make_context(p, shape, err);
+    if (code) {
+        lvn_policy_free(p);
+        return code;
+    }
+    p->slot_count = shape->parallel;
     p->slots = lvn_zalloc((size_t)p->slot_count * sizeof(*p->slots));
     for (int i = 0; i < p->slot_count; i++) {
         p->slots[i].seq = i;
@@ -51,9 +73,12 @@ void lvn_policy_free(lvn_policy *p)
     for (int i = 0; i < p->slot_count; i++)
         free(p->slots[i].tokens);
     free(p->slots);
-    llama_free(p->context);
+    if (p->context)
+        llama_free(p->context);
     if (p->adapter)
         llama_adapter_lora_free(p->adapter);
+    if (p->merged)
+        llama_model_free(p->merged);
     free(p);
 }
 

@@ -22,7 +22,8 @@ typedef struct lvn_policy {
     struct lvn_policy *next;
     int64_t version;
     struct llama_context *context;
-    struct llama_adapter_lora *adapter; /* NULL: the bare model */
+    struct llama_model *merged;         /* its own weights, adapter included; NULL: the shared model's */
+    struct llama_adapter_lora *adapter; /* beside the shared model; NULL: none */
     lvn_slot *slots;
     int slot_count;
     int cells;       /* the cache's size */
@@ -34,6 +35,7 @@ typedef struct lvn_policy {
 
 typedef struct lvn_policy_shape {
     struct llama_model *model;
+    const char *merge_path; /* the model's file, when adapters are merged into a copy of it; NULL: adapters lie beside the model */
     int threads, parallel, context_tokens;
 } lvn_policy_shape;
 

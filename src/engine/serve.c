@@ -47,6 +47,7 @@ struct lvn_generation {
 struct lvn_serve {
     lvn_serve_config config;
     struct llama_model *model;
+    char *served_path; /* of the model's weights as they are served */
     lvn_vocabulary vocabulary;
     lvn_policy_shape shape;
     char name[128];
@@ -452,6 +453,7 @@ static lvn_code load_model(lvn_serve *s, lvn_err *err)
         s->model = llama_model_load_from_file(path, params);
         if (!s->model)
             code = lvn_fail(err, LVN_INVALID, "%s: llama.cpp can't load it (not a GGUF model of a known architecture?)", path);
+        s->served_path = lvn_strdup(path);
     }
     lvn_arena_free(arena);
     return code;
@@ -460,6 +462,7 @@ static lvn_code load_model(lvn_serve *s, lvn_err *err)
 static void free_server(lvn_serve *s)
 {
     free_policies(s, s->policies);
+    free(s->served_path);
     if (s->model) {
         lvn_vocabulary_done(&s->vocabulary);
         lvn_sampler_done(&s->sampler);
@@ -479,7 +482,9 @@ static lvn_code start(lvn_serve *s, lvn_err *err)
     s->batch = llama_batch_init(BATCH_TOKENS, 0, 1);
     if (llama_model_meta_val_str(s->model, "general.name", s->name, sizeof(s->name)) < 0)
         strcpy(s->name, "model");
-    s->shape = (lvn_policy_shape){s->model, s->config.threads, s->config.max_parallel, s->config.context_tokens};
+    bool merges = llama_model_size(s->model) <= s->config.merge_bytes;
+    s->shape = (lvn_policy_shape){s->model, merges ? s->served_path : NULL, s->config.threads, s->config.max_parallel,
+                                  s->config.context_tokens};
     lvn_code code = lvn_policy_new(&s->shape, NULL, 0, &s->policies, err);
     int failed = code ? 0 : pthread_create(&s->thread, NULL, run, s);
     return failed ? lvn_fail(err, LVN_IO, "no thread for decoding: %s", strerror(failed)) : code;

@@ -313,61 +313,64 @@ enum { QUESTIONS = 1, ANSWER_TOKENS = 8 }; /* the kernels are some fifty times s
 enum { QUESTIONS = 3, ANSWER_TOKENS = 48 };
 #endif
 
+/* Answers of the server's current policy, against the trainer's weights. */
+static void compare_log_probabilities(lvn_trainer *t, const char *name, int64_t version)
+{
+    static const char *const questions[] = {"Write a query.", "List the names of all students older than 20.", "Why?"};
+    double sum = 0, worst = 0;
+    size_t count = 0;
+    for (int i = 0; i < QUESTIONS; i++) {
+        answer a;
+        int32_t *ids;
+        size_t id_count;
+        submit(questions[i], 1, (uint64_t)i, ANSWER_TOKENS, &a, NULL);
+        wait_for(&a);
+        assert_int_equal(a.result.version, version);
+        chat(questions[i], &ids, &id_count);
+        float logp[256], *rows[] = {logp};
+        lvn_branch branch = {.tokens = a.ids, .count = a.count};
+        lvn_group group = {ids, id_count, &branch, 1};
+        lvn_err err = {0};
+        assert_int_equal(lvn_trainer_logprobs(t, &group, 1, rows, &err), LVN_OK);
+        for (size_t k = 0; k < a.count; k++, count++) {
+            double d = fabs((double)logp[k] - (double)a.logp[k]);
+            sum += d;
+            worst = fmax(worst, d);
+        }
+    }
+    printf("%s: %zu tokens, mean difference %.5f, worst %.5f\n", name, count, sum / (double)count, worst);
+    assert_true(sum / (double)count < 0.01);
+    assert_true(worst < 0.15);
+}
+
 static void sampler_and_trainer_agree_on_log_probabilities(void **state)
 {
     (void)state;
+    const char *adapter = "/tmp/levin-test-cache/adapter.gguf";
     lvn_trainer_config config = {.model_path = model, .rank = 8, .alpha = 16, .threads = 2, .seed = 1, .beta1 = 0.9f,
                                  .beta2 = 0.99f, .epsilon = 1e-8f};
     lvn_trainer *t;
     lvn_err err = {0};
     assert_int_equal(lvn_trainer_open(&config, &t, &err), LVN_OK);
+    compare_log_probabilities(t, "bare model", 0); /* B is zero so far */
     lvn_rng rng = {4};
     for (size_t i = 0; i < t->lora->count; i++)
         t->lora->values[i] += 0.01f * (float)(2 * lvn_rng_unit(&rng) - 1);
     lvn_decoder_touch(t->decoder);
-    for (int with_adapter = 0; with_adapter < 2; with_adapter++) {
-        if (with_adapter) {
-            assert_int_equal(lvn_trainer_save_gguf(t, "/tmp/levin-test-cache/adapter.gguf", &err), LVN_OK);
-            assert_int_equal(lvn_serve_publish(serve, "/tmp/levin-test-cache/adapter.gguf", 7, &err), LVN_OK);
-        }
-        double sum = 0, worst = 0;
-        size_t count = 0;
-        for (int i = 0; i < QUESTIONS; i++) {
-            static const char *const questions[] = {"Write a query.", "List the names of all students older than 20.", "Why?"};
-            answer a;
-            int32_t *ids;
-            size_t id_count;
-            submit(questions[i], 1, (uint64_t)i, ANSWER_TOKENS, &a, NULL);
-            wait_for(&a);
-            assert_int_equal(a.result.version, with_adapter ? 7 : 0);
-            chat(questions[i], &ids, &id_count);
-            float logp[256], *rows[] = {logp};
-            lvn_branch branch = {.tokens = a.ids, .count = a.count};
-            lvn_group group = {ids, id_count, &branch, 1};
-            float *saved = NULL;
-            if (!with_adapter) { /* the bare model is the adapter with B = 0 */
-                saved = malloc(t->lora->count * sizeof(float));
-                memcpy(saved, t->lora->values, t->lora->count * sizeof(float));
-                memset(t->lora->values, 0, t->lora->count * sizeof(float));
-                lvn_decoder_touch(t->decoder);
-            }
-            assert_int_equal(lvn_trainer_logprobs(t, &group, 1, rows, &err), LVN_OK);
-            if (saved) {
-                memcpy(t->lora->values, saved, t->lora->count * sizeof(float));
-                lvn_decoder_touch(t->decoder);
-                free(saved);
-            }
-            for (size_t k = 0; k < a.count; k++, count++) {
-                double d = fabs((double)logp[k] - (double)a.logp[k]);
-                sum += d;
-                worst = fmax(worst, d);
-            }
-        }
-        printf("%s: %zu tokens, mean difference %.5f, worst %.5f\n", with_adapter ? "adapter" : "bare model", count,
-               sum / (double)count, worst);
-        assert_true(sum / (double)count < 0.01);
-        assert_true(worst < 0.15);
-    }
+    assert_int_equal(lvn_trainer_save_gguf(t, adapter, &err), LVN_OK);
+    assert_int_equal(lvn_serve_publish(serve, adapter, 7, &err), LVN_OK);
+    compare_log_probabilities(t, "adapter beside", 7);
+
+    lvn_serve *beside = serve;
+    lvn_serve_config merging = {.model_path = model, .cache_dir = "/tmp/levin-test-cache", .threads = 2, .max_parallel = 8,
+                                .context_tokens = 256, .max_queue = 16, .merge_bytes = SIZE_MAX};
+    assert_int_equal(lvn_serve_open(&merging, &serve, &err), LVN_OK);
+    assert_int_equal(lvn_serve_publish(serve, adapter, 8, &err), LVN_OK);
+    compare_log_probabilities(t, "adapter merged", 8);
+    assert_int_equal(lvn_serve_publish(serve, model, 9, NULL), LVN_INVALID); /* no adapter */
+    assert_int_equal(lvn_serve_version(serve), 8);
+    lvn_serve_close(serve);
+    serve = beside;
     lvn_trainer_close(t);
 }
 
