@@ -7,7 +7,7 @@
 
 #include "base/arena.h"
 
-enum { BLOCK_K = 256, BAND_PANELS = 4, MAX_TILE = 14 * 32, LINE = 64, MIN_SHARED_PACK = 8192 };
+enum { BLOCK_K = 192, BAND_PANELS = 4, MAX_TILE = 14 * 32, LINE = 64, MIN_SHARED_PACK = 8192 };
 
 typedef struct space {
     float *data;

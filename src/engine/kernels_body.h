@@ -31,20 +31,56 @@ static void tile(int k, const float *a, const float *b, float *c, size_t ldc, bo
         }
 }
 
+typedef float vec4 __attribute__((vector_size(16), aligned(4)));
+
+/* to[p][i] = from[i][p] of a block of 4 x 4; rows `from_row` and `to_row` floats apart. */
+static inline void transpose4(const float *from, size_t from_row, float *to, size_t to_row)
+{
+    vec4 a = *(const vec4 *)from, b = *(const vec4 *)(from + from_row), c = *(const vec4 *)(from + 2 * from_row),
+         d = *(const vec4 *)(from + 3 * from_row);
+    vec4 ab_low = __builtin_shufflevector(a, b, 0, 4, 1, 5), ab_high = __builtin_shufflevector(a, b, 2, 6, 3, 7);
+    vec4 cd_low = __builtin_shufflevector(c, d, 0, 4, 1, 5), cd_high = __builtin_shufflevector(c, d, 2, 6, 3, 7);
+    *(vec4 *)to = __builtin_shufflevector(ab_low, cd_low, 0, 1, 4, 5);
+    *(vec4 *)(to + to_row) = __builtin_shufflevector(ab_low, cd_low, 2, 3, 6, 7);
+    *(vec4 *)(to + 2 * to_row) = __builtin_shufflevector(ab_high, cd_high, 0, 1, 4, 5);
+    *(vec4 *)(to + 3 * to_row) = __builtin_shufflevector(ab_high, cd_high, 2, 3, 6, 7);
+}
+
+/* A row of m becomes a column of the panel. */
+static void pack_across(const float *m, size_t row_stride, int rows, int k, size_t width, float *out)
+{
+    for (int p = 0; p < k; p += 4) {
+        int deep = k - p < 4 ? k - p : 4, i = 0;
+        for (; deep == 4 && i + 4 <= rows; i += 4)
+            transpose4(m + (size_t)i * row_stride + p, row_stride, out + (size_t)p * width + i, width);
+        for (; i < rows; i++)
+            for (int q = p; q < p + deep; q++)
+                out[(size_t)q * width + (size_t)i] = m[(size_t)i * row_stride + (size_t)q];
+    }
+}
+
+/* `width` is a constant where this is inlined. */
+static inline void pack_along(const float *m, size_t col_stride, int k, int width, float *out)
+{
+    for (int p = 0; p < k; p++, m += col_stride, out += width)
+        for (int i = 0; i < width; i++)
+            out[i] = m[i];
+}
+
 static void pack_panel(const float *m, size_t row_stride, size_t col_stride, int rows, int k, int width, float *out)
 {
     if (rows < width)
         memset(out, 0, (size_t)k * (size_t)width * sizeof(float));
-    if (row_stride == 1) {
+    if (row_stride == 1 && rows == TILE_COLS && width == TILE_COLS) {
+        pack_along(m, col_stride, k, TILE_COLS, out);
+    } else if (row_stride == 1 && rows == TILE_ROWS && width == TILE_ROWS) {
+        pack_along(m, col_stride, k, TILE_ROWS, out);
+    } else if (col_stride == 1) {
+        pack_across(m, row_stride, rows, k, (size_t)width, out);
+    } else {
         for (int p = 0; p < k; p++, m += col_stride, out += width)
-            memcpy(out, m, (size_t)rows * sizeof(float));
-        return;
-    }
-    for (int i = 0; i < rows; i++) {
-        const float *from = m + (size_t)i * row_stride;
-        float *to = out + i;
-        for (int p = 0; p < k; p++, from += col_stride, to += width)
-            *to = *from;
+            for (int i = 0; i < rows; i++)
+                out[i] = m[(size_t)i * row_stride];
     }
 }
 
