@@ -107,7 +107,7 @@ static lvn_code run(const eval_args *args, lvn_arena *arena, lvn_err *err)
         code = lvn_run_find_adapter(arena, args->run, args->checkpoint, &adapter, err);
     if (code)
         return code;
-    lvn_dataset_config config = {.folder = args->data ? args->data : o.data.folder,
+    lvn_dataset_config config = {.hidden = o.data.hidden, .folder = args->data ? args->data : o.data.folder,
                                  .needs_sql = !strcmp(o.reward.kind, "sql_exec"), .one_table = o.data.one_table,
                                  .with_joins = o.data.with_joins};
     code = lvn_dataset_load(arena, &config, args->file ? args->file : o.data.val, &tasks, err);

@@ -122,7 +122,7 @@ static lvn_code read_options(training *t, const train_args *args, lvn_err *err)
 static lvn_code read_tasks(training *t, lvn_err *err)
 {
     const lvn_train_options *o = &t->options;
-    lvn_dataset_config config = {.folder = *o->data.folder ? o->data.folder : ".", .seed = (uint64_t)o->seed,
+    lvn_dataset_config config = {.hidden = o->data.hidden, .folder = *o->data.folder ? o->data.folder : ".", .seed = (uint64_t)o->seed,
                                  .needs_sql = !strcmp(o->reward.kind, "sql_exec"), .one_table = o->data.one_table,
                                  .with_joins = o->data.with_joins, .limit = o->data.train_limit};
     lvn_code code = lvn_dataset_load(t->arena, &config, o->data.train, &t->train, err);

@@ -45,6 +45,10 @@ static const lvn_option table[] = {
     TEXT("data.val", data.val, NULL, "val.jsonl", "Tasks to validate on; the best checkpoint is chosen by these."),
     TEXT("data.val_extra", data.val_extra, NULL, "", "A second validation, only reported."),
     TEXT("data.warm", data.warm, NULL, "", "Tasks of the warm start; empty: the training tasks."),
+    TEXT("data.hidden", data.hidden, NULL,
+         "gold_sql, gold_result, gold_rows, gold_cols, hardness, kind, query, query_toks, query_toks_no_value, question_toks, sql, "
+         "answer, final",
+         "Fields of a task that its scorer sees and its agent does not."),
     INT("data.train_limit", data.train_limit, 0, 1e9, "0", "Use only so many training tasks; 0: all."),
     INT("data.val_limit", data.val_limit, 0, 1e9, "0", "Use only so many tasks of each validation; 0: all."),
     INT("data.warm_limit", data.warm_limit, 0, 1e9, "0", "Use only so many tasks of the warm start, drawn by the seed; 0: all."),

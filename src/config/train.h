@@ -23,7 +23,7 @@ typedef struct lvn_train_options {
         bool is_forked;
     } agent;
     struct {
-        const char *folder, *train, *val, *val_extra, *warm;
+        const char *folder, *train, *val, *val_extra, *warm, *hidden;
         int64_t train_limit, val_limit, warm_limit;
         bool with_joins, one_table, warm_new_databases;
     } data;

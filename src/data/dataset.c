@@ -12,16 +12,18 @@
 
 enum { MAX_FILE_BYTES = 1 << 30, MAX_DDL_BYTES = 2048 };
 
-/* Fields that hold the answer or say how hard it is. */
-static const char *const hidden[] = {"gold_sql",  "gold_result", "gold_rows", "gold_cols", "hardness",
-                                     "kind",      "query",       "answer",    "final",     "query_toks",
-                                     "query_toks_no_value",      "question_toks",          "sql"};
-
-static bool is_hidden(lvn_str key)
+/* Whether `key` is in a list of names with commas between, or is the gold query, which only the scorer may ever see. */
+static bool is_hidden(const char *names, lvn_str key)
 {
-    for (size_t i = 0; i < sizeof(hidden) / sizeof(*hidden); i++)
-        if (lvn_str_is(key, hidden[i]))
+    if (lvn_str_is(key, "gold_sql"))
+        return true;
+    for (const char *at = names; at && *at;) {
+        at += strspn(at, ", ");
+        size_t length = strcspn(at, ", ");
+        if (length && lvn_str_eq((lvn_str){at, length}, key))
             return true;
+        at += length;
+    }
     return false;
 }
 
@@ -131,7 +133,7 @@ static lvn_code complete_schema(lvn_arena *arena, const lvn_dataset_config *conf
 
 /* ---- tasks ---- */
 
-static lvn_str write_part(lvn_arena *arena, const lvn_task *task, bool for_agent)
+static lvn_str write_part(lvn_arena *arena, const lvn_task *task, const char *hidden, bool for_agent)
 {
     lvn_buf text;
     lvn_buf_init(&text, LVN_BUF_NO_LIMIT);
@@ -142,7 +144,7 @@ static lvn_str write_part(lvn_arena *arena, const lvn_task *task, bool for_agent
     }
     for (size_t i = 0; i < task->value.object.count; i++) {
         const lvn_json_member *m = &task->value.object.members[i];
-        bool belongs = for_agent ? !is_hidden(m->key) : is_hidden(m->key) || lvn_str_is(m->key, "sqlite");
+        bool belongs = for_agent ? !is_hidden(hidden, m->key) : is_hidden(hidden, m->key) || lvn_str_is(m->key, "sqlite");
         if (!belongs)
             continue;
         lvn_json_write_key(&text, m->key.ptr);
@@ -196,8 +198,8 @@ static lvn_code add_task(loader *l, lvn_json *value, size_t line, lvn_err *err)
     task->id = lvn_json_get_str(value, "id", LVN_STR_ABSENT);
     if (lvn_str_is_absent(task->id))
         task->id = lvn_arena_printf(l->arena, "%s:%zu", slash ? slash + 1 : l->path, line);
-    task->input = write_part(l->arena, task, true);
-    task->metadata = write_part(l->arena, task, false);
+    task->input = write_part(l->arena, task, l->config->hidden, true);
+    task->metadata = write_part(l->arena, task, l->config->hidden, false);
     return LVN_OK;
 }
 

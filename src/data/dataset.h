@@ -2,7 +2,7 @@
  *
  * Files are JSON Lines (an object a line), or a JSON array of objects as Spider's own files are. For tasks over databases the
  * loader fills in what is missing: `sqlite` (made absolute; else database/<db_id>/<db_id>.sqlite below the folder) and `ddl`
- * (CREATE TABLE statements in short form). Fields that would give the answer away are kept from the agent. */
+ * (CREATE TABLE statements in short form). The fields named as hidden are kept from the agent. */
 #ifndef LVN_DATA_DATASET_H
 #define LVN_DATA_DATASET_H
 
@@ -28,6 +28,7 @@ typedef struct lvn_dataset {
 
 typedef struct lvn_dataset_config {
     const char *folder;   /* paths in tasks are relative to it, and `file` too unless absolute */
+    const char *hidden;   /* fields beside gold_sql that the agent must not see, with commas between; NULL: none */
     bool needs_sql;       /* every task must have a readable database and a gold_sql */
     bool one_table;       /* keep questions whose gold reads one table, and show that table alone */
     bool with_joins;      /* keep tasks marked "joins": true */

@@ -230,3 +230,54 @@ def test_agents_that_fail_do_not_stop_the_run(tmp_path, shared, trained, levin):
     assert rollout["status"] == "failed" and rollout["attempt"]["sequence_id"] == 2
     assert "3" in rollout["attempt"]["metadata"]["error"]
     assert "about to fail" in levin("logs", rollout["rollout_id"], run).stdout
+
+
+OTHER_AGENT = '''
+import json, os, sys, urllib.request
+task = json.load(sys.stdin)
+body = {"model": os.environ["LLM_MODEL"], "max_tokens": 12, "messages": [{"role": "user", "content": task["topic"]}]}
+request = urllib.request.Request(os.environ["OPENAI_BASE_URL"] + "/chat/completions", json.dumps(body).encode(),
+                                 {"Content-Type": "application/json"})
+text = json.load(urllib.request.urlopen(request))["choices"][0]["message"]["content"]
+print("a line that is no answer")
+print(json.dumps({"output": text, "reward": text.count("e") / 10}))
+'''
+OTHER_SCORER = '''
+import json, sys
+given = json.load(sys.stdin)
+assert "secret" not in given["task"]["input"] and given["task"]["metadata"]["secret"] == 7, given
+print(given["output"].count("e") / 10)
+'''
+
+
+@pytest.mark.parametrize("kind", ["agent", "command"])
+def test_any_agent_with_a_reward_of_its_own_or_a_scoring_program(kind, tmp_path, levin):
+    """Nothing of SQL: tasks of another form, an agent without a library, and two other ways to score it."""
+    (tmp_path / "agent.py").write_text(OTHER_AGENT)
+    (tmp_path / "scorer.py").write_text(OTHER_SCORER)
+    for name, topics in (("train", "bees trees seas keys"), ("val", "geese cheese")):
+        (tmp_path / f"{name}.jsonl").write_text("".join(
+            json.dumps({"topic": t, "secret": 7}) + "\n" for t in topics.split()))
+    (tmp_path / "job.yaml").write_text(f"""
+agent: {{kind: command, command: python3 {tmp_path}/agent.py}}
+data: {{folder: ., train: train.jsonl, val: val.jsonl, hidden: secret}}
+reward: {{kind: {kind}, command: "{f'python3 {tmp_path}/scorer.py' if kind == 'command' else ''}"}}
+sft: {{on: false}}
+model: {{rank: 4}}
+grpo: {{steps: 1, tasks: 2, samples: 4}}
+eval: {{base: 0}}
+""")
+    result = levin("train", tmp_path / "job.yaml", "--run", tmp_path / "run", timeout=600)
+    assert result.returncode == 0, result.stdout + result.stderr
+    step = records(tmp_path / "run", "grpo")[0]
+    assert step["failed"] == 0 and step["unrewarded"] == 0
+    listed = levin("ls", tmp_path / "run", "--json", "--limit", "0").stdout.splitlines()
+    rollouts = [r for r in map(json.loads, listed) if r["mode"] == "train"]
+    assert len(rollouts) == 8
+    rewards = []
+    for rollout in rollouts:
+        spans = [json.loads(line) for line in levin("show", rollout["rollout_id"], tmp_path / "run", "--json").stdout.splitlines()]
+        text = next(s["attributes"]["gen_ai.completion.0.content"] for s in spans if s["name"] == "openai.chat.completion")
+        rewards.append(text.count("e") / 10)
+    assert step["reward"] == pytest.approx(sum(rewards) / 8)
+    assert any(rewards)

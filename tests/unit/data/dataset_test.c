@@ -68,13 +68,15 @@ static void the_agent_does_not_see_the_gold_and_the_scorer_does(void **state)
     fixture *f = *state;
     lvn_dataset d;
     lvn_err err = {0};
-    assert_int_equal(load(f, "{\"id\":\"a\",\"db_id\":\"shop\",\"question\":\"How many?\",\"gold_sql\":\"SELECT 1\"}\n\n",
-                          (lvn_dataset_config){.needs_sql = true}, &d, &err),
+    assert_int_equal(load(f, "{\"id\":\"a\",\"db_id\":\"shop\",\"question\":\"How many?\",\"gold_sql\":\"SELECT 1\",\"answer\":\"42\"}\n\n",
+                          (lvn_dataset_config){.needs_sql = true, .hidden = "other,  answer"}, &d, &err),
                      LVN_OK);
     assert_int_equal(d.count, 1);
     assert_null(strstr(d.tasks[0].input.ptr, "SELECT 1"));
     assert_non_null(strstr(d.tasks[0].input.ptr, "How many?"));
     assert_non_null(strstr(d.tasks[0].metadata.ptr, "SELECT 1"));
+    assert_null(strstr(d.tasks[0].input.ptr, "42"));
+    assert_non_null(strstr(d.tasks[0].metadata.ptr, "42"));
     lvn_str path = lvn_json_get_str(&d.tasks[0].value, "sqlite", LVN_STR(""));
     assert_int_equal(path.ptr[0], '/');
     assert_int_equal(access(path.ptr, R_OK), 0);
