@@ -129,13 +129,16 @@ static bool is_all_utf8(const lvn_json *value)
 /* Half a surrogate pair passes as an escape, but no answer could ever say it again. */
 static bool has_lone_surrogate(lvn_str text, const lvn_json *value)
 {
-    return (lvn_str_contains(text, LVN_STR("\\ud")) || lvn_str_contains(text, LVN_STR("\\uD"))) &&
+    return text.len && memchr(text.ptr, '\\', text.len) &&
+           (lvn_str_contains(text, LVN_STR("\\ud")) || lvn_str_contains(text, LVN_STR("\\uD"))) &&
            !is_all_utf8(value);
 }
 
 static bool has_too_many_values(lvn_str text)
 {
     size_t count = 0;
+    if (text.len <= MAX_VALUES)
+        return false;
     for (size_t i = 0; i < text.len; i++)
         count += (text.ptr[i] == ',') | (text.ptr[i] == '[') | (text.ptr[i] == '{');
     return count > MAX_VALUES;
@@ -467,6 +470,10 @@ static void proceed(lvn_api_call *call)
             return;
         }
         park(call);
+    }
+    if (lvn_store_try(call->api->store, &call->op)) {
+        finish(call);
+        return;
     }
     lvn_err err;
     lvn_code code = lvn_store_submit(call->api->store, &call->op, &err);

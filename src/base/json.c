@@ -46,6 +46,20 @@ void lvn_json_write_int(lvn_buf *buf, int64_t value)
     lvn_buf_append(buf, digits, (size_t)len);
 }
 
+/* Index of the first byte from `i` on that may need an escape: eight at a time, so one that does not may be among them. */
+static size_t skip_plain(lvn_str s, size_t i)
+{
+    const uint64_t ones = 0x0101010101010101u, tops = 0x8080808080808080u;
+    for (; i + 8 <= s.len; i += 8) {
+        uint64_t w;
+        memcpy(&w, s.ptr + i, 8);
+        uint64_t control = w - ones * 0x20, quote = (w ^ ones * '"') - ones, backslash = (w ^ ones * '\\') - ones;
+        if ((control | quote | backslash) & ~w & tops)
+            break;
+    }
+    return i;
+}
+
 void lvn_json_write_str(lvn_buf *buf, lvn_str s)
 {
     static const char hex[] = "0123456789abcdef";
@@ -55,10 +69,13 @@ void lvn_json_write_str(lvn_buf *buf, lvn_str s)
     }
     lvn_buf_append_char(buf, '"');
     size_t from = 0;
-    for (size_t i = 0; i < s.len; i++) {
+    for (size_t i = skip_plain(s, 0); i < s.len; i++) {
         unsigned char c = (unsigned char)s.ptr[i];
-        if (c >= 0x20 && c != '"' && c != '\\')
+        if (c >= 0x20 && c != '"' && c != '\\') {
+            if (i % 16 == 15)
+                i = skip_plain(s, i + 1) - 1;
             continue;
+        }
         lvn_buf_append(buf, s.ptr + from, i - from);
         from = i + 1;
         switch (c) {

@@ -2,6 +2,7 @@
 
 #include <math.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "base/ids.h"
@@ -181,30 +182,100 @@ static bool has_status(const lvn_rollout_status *list, size_t count, lvn_rollout
     return false;
 }
 
-static lvn_code apply_query_rollouts(lvn_state *s, lvn_op *op)
+static int by_order(const void *a, const void *b)
 {
-    const lvn_rollout **items = lvn_arena_array(op->arena, s->rollout_count, sizeof(*items));
+    const rollout_row *x = *(rollout_row *const *)a, *y = *(rollout_row *const *)b;
+    return (x->order > y->order) - (x->order < y->order);
+}
+
+static bool wants_open_only(const lvn_op *op)
+{
+    for (size_t i = 0; i < op->in.query_rollouts.status_count; i++)
+        if (lvn_rollout_is_finished(op->in.query_rollouts.status_in[i]))
+            return false;
+    return op->in.query_rollouts.has_status_in;
+}
+
+/* Rows among which all that a query selects are, in the order of creation: as few as can be told without looking. */
+static rollout_row **candidates(lvn_state *s, lvn_op *op, size_t *out_count)
+{
+    const lvn_str_list *ids = &op->in.query_rollouts.rollout_id_in;
     size_t count = 0;
-    for (size_t i = 0; i < s->rollout_count; i++) {
-        const lvn_rollout *r = s->rollout_list[i]->value;
-        lvn_match m = lvn_match_begin(op->in.query_rollouts.is_or);
-        lvn_match_add(&m, op->in.query_rollouts.has_status_in,
-                      has_status(op->in.query_rollouts.status_in, op->in.query_rollouts.status_count, r->status));
-        lvn_match_add(&m, op->in.query_rollouts.rollout_id_in.is_given,
-                      lvn_list_has(&op->in.query_rollouts.rollout_id_in, r->rollout_id));
-        lvn_text_filter contains = {LVN_STR_ABSENT, op->in.query_rollouts.rollout_id_contains};
-        lvn_match_text(&m, &contains, r->rollout_id);
-        if (lvn_match_is(&m))
-            items[count++] = r;
+    rollout_row **rows;
+    if (!op->in.query_rollouts.is_or && ids->is_given) {
+        rows = lvn_arena_array(op->arena, ids->count, sizeof(*rows));
+        for (size_t i = 0; i < ids->count; i++)
+            if ((rows[count] = lvn_map_get(&s->rollouts, ids->items[i])))
+                count++;
+    } else if (!op->in.query_rollouts.is_or && wants_open_only(op)) {
+        rows = lvn_arena_array(op->arena, s->open_count, sizeof(*rows));
+        count = s->open_count;
+        if (count)
+            memcpy(rows, s->open, count * sizeof(*rows));
+    } else {
+        *out_count = s->rollout_count;
+        return s->rollout_list;
     }
-    lvn_code code = lvn_query_page(op->arena, LVN_NOUN_ROLLOUT, &op->in.query_rollouts.page, NULL, (const void **)items, &count,
-                                   &op->out.rollouts.total, &op->err);
-    if (code)
-        return code;
+    if (count)
+        qsort(rows, count, sizeof(*rows), by_order);
+    size_t kept = 0; /* an id may have been given twice */
+    for (size_t i = 0; i < count; i++)
+        if (!kept || rows[i] != rows[kept - 1])
+            rows[kept++] = rows[i];
+    *out_count = kept;
+    return rows;
+}
+
+static void give_rows(lvn_op *op, rollout_row *const *rows, size_t count)
+{
     op->out.rollouts.items = lvn_arena_array(op->arena, count, sizeof(lvn_attempted));
     op->out.rollouts.count = count;
     for (size_t i = 0; i < count; i++)
-        give(op->arena, lvn_map_get(&s->rollouts, items[i]->rollout_id), true, &op->out.rollouts.items[i]);
+        give(op->arena, rows[i], true, &op->out.rollouts.items[i]);
+}
+
+static bool is_selected(const lvn_op *op, const lvn_rollout *r)
+{
+    lvn_match m = lvn_match_begin(op->in.query_rollouts.is_or);
+    lvn_match_add(&m, op->in.query_rollouts.has_status_in,
+                  has_status(op->in.query_rollouts.status_in, op->in.query_rollouts.status_count, r->status));
+    if (op->in.query_rollouts.is_or) /* else the candidates were found by it */
+        lvn_match_add(&m, op->in.query_rollouts.rollout_id_in.is_given,
+                      lvn_list_has(&op->in.query_rollouts.rollout_id_in, r->rollout_id));
+    lvn_text_filter contains = {LVN_STR_ABSENT, op->in.query_rollouts.rollout_id_contains};
+    lvn_match_text(&m, &contains, r->rollout_id);
+    return lvn_match_is(&m);
+}
+
+static lvn_code apply_query_rollouts(lvn_state *s, lvn_op *op)
+{
+    const lvn_page *page = &op->in.query_rollouts.page;
+    size_t candidate_count;
+    rollout_row **rows = candidates(s, op, &candidate_count);
+    bool selects_all = !op->in.query_rollouts.has_status_in && !op->in.query_rollouts.rollout_id_in.is_given &&
+                       lvn_str_is_absent(op->in.query_rollouts.rollout_id_contains);
+    if (selects_all && lvn_str_is_absent(page->sort_by)) { /* the cost is that of the page, however many there are */
+        size_t first, left;
+        lvn_code code = lvn_query_window(page, candidate_count, &first, &left, &op->err);
+        if (code)
+            return code;
+        op->out.rollouts.total = (int64_t)candidate_count;
+        give_rows(op, rows + first, left);
+        return LVN_OK;
+    }
+    const lvn_rollout **items = lvn_arena_array(op->arena, candidate_count, sizeof(*items));
+    size_t count = 0;
+    for (size_t i = 0; i < candidate_count; i++)
+        if (is_selected(op, rows[i]->value))
+            items[count++] = rows[i]->value;
+    lvn_code code = lvn_query_page(op->arena, LVN_NOUN_ROLLOUT, page, NULL, (const void **)items, &count, &op->out.rollouts.total,
+                                   &op->err);
+    if (code)
+        return code;
+    rollout_row **selected = lvn_arena_array(op->arena, count, sizeof(*selected));
+    for (size_t i = 0; i < count; i++)
+        selected[i] = lvn_map_get(&s->rollouts, items[i]->rollout_id);
+    give_rows(op, selected, count);
     return LVN_OK;
 }
 

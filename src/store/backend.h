@@ -3,6 +3,8 @@
 #ifndef LVN_STORE_BACKEND_H
 #define LVN_STORE_BACKEND_H
 
+#include <stdbool.h>
+
 #include "base/arena.h"
 #include "base/err.h"
 #include "model/model.h"
@@ -23,6 +25,7 @@ typedef struct lvn_loader {
 
 typedef struct lvn_backend_ops {
     const char *name;
+    bool is_instant; /* no call ever waits for a disk or a peer */
     lvn_code (*load)(lvn_backend *b, const lvn_loader *loader, lvn_err *err);
     lvn_code (*begin)(lvn_backend *b, lvn_err *err);
     /* Durable when it returns LVN_OK. On failure the transaction is rolled back. LVN_FULL: no space. */

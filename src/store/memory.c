@@ -138,7 +138,7 @@ static void close_backend(lvn_backend *b)
 }
 
 static const lvn_backend_ops memory_ops = {
-    .name = "memory", .load = load, .begin = nothing, .commit = nothing, .rollback = nothing_to_roll_back,
+    .name = "memory", .is_instant = true, .load = load, .begin = nothing, .commit = nothing, .rollback = nothing_to_roll_back,
     .put_rollout = put_rollout, .put_attempt = put_attempt, .put_worker = put_worker, .put_resources = put_resources,
     .put_queued = put_numbered, .drop_queued = drop_queued, .put_counter = put_numbered, .add_span = add_span,
     .get_spans = get_spans, .close = close_backend,

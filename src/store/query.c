@@ -177,13 +177,25 @@ static lvn_code sort(lvn_arena *arena, lvn_noun noun, const field *f, bool is_de
     return LVN_OK;
 }
 
-lvn_code lvn_query_page(lvn_arena *arena, lvn_noun noun, const lvn_page *page, const char *default_sort, const void **items,
-                        size_t *count, int64_t *out_total, lvn_err *err)
+lvn_code lvn_query_window(const lvn_page *page, size_t count, size_t *out_first, size_t *out_left, lvn_err *err)
 {
     if (page->limit < -1 || page->limit == 0)
         return lvn_fail(err, LVN_INVALID, "Limit must be greater than 0 or -1 for no limit");
     if (page->offset < 0)
         return lvn_fail(err, LVN_INVALID, "Offset must be greater than or equal to 0");
+    size_t first = (uint64_t)page->offset < count ? (size_t)page->offset : count, left = count - first;
+    *out_first = first;
+    *out_left = page->limit > 0 && (uint64_t)page->limit < left ? (size_t)page->limit : left;
+    return LVN_OK;
+}
+
+lvn_code lvn_query_page(lvn_arena *arena, lvn_noun noun, const lvn_page *page, const char *default_sort, const void **items,
+                        size_t *count, int64_t *out_total, lvn_err *err)
+{
+    size_t first, left;
+    lvn_code code = lvn_query_window(page, *count, &first, &left, err);
+    if (code)
+        return code;
     lvn_str by = page->sort_by;
     if (lvn_str_is_absent(by) && !page->has_no_sort)
         by = lvn_str_of(default_sort);
@@ -193,15 +205,11 @@ lvn_code lvn_query_page(lvn_arena *arena, lvn_noun noun, const lvn_page *page, c
             f++;
         if (!f->name)
             return unknown_field(noun, by, err);
-        lvn_code code = sort(arena, noun, f, page->is_descending, items, *count, err);
+        code = sort(arena, noun, f, page->is_descending, items, *count, err);
         if (code)
             return code;
     }
     *out_total = (int64_t)*count;
-    size_t first = (uint64_t)page->offset < *count ? (size_t)page->offset : *count;
-    size_t left = *count - first;
-    if (page->limit > 0 && (uint64_t)page->limit < left)
-        left = (size_t)page->limit;
     memmove(items, items + first, left * sizeof(*items));
     *count = left;
     return LVN_OK;

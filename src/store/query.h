@@ -11,6 +11,9 @@ typedef enum lvn_noun { LVN_NOUN_ROLLOUT, LVN_NOUN_ATTEMPT, LVN_NOUN_WORKER, LVN
 lvn_code lvn_query_page(lvn_arena *arena, lvn_noun noun, const lvn_page *page, const char *default_sort, const void **items,
                         size_t *count, int64_t *out_total, lvn_err *err) LVN_MUST_USE;
 
+/* The page's part of `count` items: [*out_first, *out_first + *out_left). LVN_INVALID as above. */
+lvn_code lvn_query_window(const lvn_page *page, size_t count, size_t *out_first, size_t *out_left, lvn_err *err) LVN_MUST_USE;
+
 /* How filters combine: feed each one that was given, then ask. Without any, everything is selected. */
 typedef struct lvn_match {
     bool is_or, has_any, any_true, all_true;

@@ -128,6 +128,23 @@ bool lvn_state_has_queued(const lvn_state *s)
 
 /* ---- placing rows in memory, also while loading ---- */
 
+/* Keeps `open` true after the row's status has changed, or before the row goes away. */
+static void note_open(lvn_state *s, rollout_row *row, bool is_open)
+{
+    if (is_open == (row->open_place > 0))
+        return;
+    if (is_open) {
+        GROW(s->open, s->open_count, s->open_capacity);
+        s->open[s->open_count++] = row;
+        row->open_place = s->open_count;
+    } else {
+        rollout_row *last = s->open[--s->open_count];
+        s->open[row->open_place - 1] = last;
+        last->open_place = row->open_place;
+        row->open_place = 0;
+    }
+}
+
 static rollout_row *place_rollout(lvn_state *s, const lvn_rollout *value, int64_t order, bool has_finished_once)
 {
     rollout_row *row = lvn_zalloc(sizeof(*row));
@@ -138,6 +155,7 @@ static rollout_row *place_rollout(lvn_state *s, const lvn_rollout *value, int64_
     GROW(s->rollout_list, s->rollout_count, s->rollout_capacity);
     s->rollout_list[s->rollout_count++] = row;
     lvn_map_put(&s->rollouts, row->value->rollout_id, row);
+    note_open(s, row, !lvn_rollout_is_finished(value->status));
     return row;
 }
 
@@ -285,6 +303,7 @@ void lvn_state_close(lvn_state *s)
     for (size_t i = 0; lvn_map_next(&s->counters, &i, NULL, &counter);)
         free(counter);
     free(s->rollout_list);
+    free(s->open);
     free(s->worker_list);
     free(s->resources_list);
     free(s->queue);
@@ -329,6 +348,7 @@ static void take_back(lvn_state *s, undo *u)
     switch (u->kind) {
     case UNDO_ADD_ROLLOUT:
         lvn_map_remove(&s->rollouts, rollout->value->rollout_id);
+        note_open(s, rollout, false);
         s->rollout_count--;
         unwatch(s, rollout);
         free_rollout(rollout);
@@ -339,6 +359,7 @@ static void take_back(lvn_state *s, undo *u)
         rollout->value = u->old;
         rollout->has_finished_once = u->flag;
         lvn_map_put(&s->rollouts, rollout->value->rollout_id, rollout);
+        note_open(s, rollout, !lvn_rollout_is_finished(rollout->value->status));
         free(now);
         rollout->deadline = INFINITY;
         lvn_state_watch(s, rollout);
@@ -451,6 +472,7 @@ lvn_code lvn_state_put_rollout(lvn_state *s, rollout_row *row, const lvn_rollout
     row->value = copy;
     row->has_finished_once = has_finished_once;
     lvn_map_put(&s->rollouts, copy->rollout_id, row);
+    note_open(s, row, !lvn_rollout_is_finished(value->status));
     if (lvn_rollout_is_finished(value->status))
         s->has_finished_some = true;
     lvn_state_watch(s, row);

@@ -15,6 +15,7 @@ typedef struct rollout_row {
     int64_t place;          /* in the queue; 0: not there */
     bool has_finished_once; /* then nobody waits for it any more while it is open */
     double deadline;        /* of the heap entry that counts */
+    size_t open_place;      /* one more than its index in `open`; 0: finished */
 } rollout_row;
 
 typedef struct worker_row {
@@ -44,6 +45,8 @@ typedef struct lvn_state {
     lvn_map rollouts, workers, resources, counters;
     rollout_row **rollout_list; /* in the order of creation */
     size_t rollout_count, rollout_capacity;
+    rollout_row **open; /* those that are not finished, in no order: few among many */
+    size_t open_count, open_capacity;
     worker_row **worker_list;
     size_t worker_count, worker_capacity;
     resources_row **resources_list;

@@ -1,5 +1,5 @@
 /* The executor: one thread that takes what has queued up as one batch, applies it in one transaction, commits once, and only then
- * answers. It also parks waits and dequeues, and is the watchdog. */
+ * answers. It also parks waits and dequeues, and is the watchdog. On a store in memory others may take its turn for a moment. */
 #include "store/store.h"
 
 #include <errno.h>
@@ -27,19 +27,21 @@ struct lvn_store {
     int watchdog_ms;
     size_t max_queue;
     double begin_time;
+    bool is_instant; /* nothing on a disk: a commit costs nothing */
 
     pthread_t thread;
-    pthread_mutex_t lock; /* guards everything below */
+    /* Held by whoever applies operations: guards state and what is parked. Taken before `lock`, if both. */
+    pthread_mutex_t turn;
+    pthread_mutex_t lock; /* guards what is below, down to the blank line */
     pthread_cond_t wake;
     op_list incoming;
     lvn_op **cancelled; /* asked to be given up */
     size_t cancelled_count, cancelled_capacity;
     bool is_closing;
+    bool has_news; /* for the executor, from lvn_store_try: a nearer deadline, or the end of somebody's wait */
 
-    /* Executor only. */
     lvn_op **parked;
     size_t parked_count, parked_capacity;
-    _Atomic int64_t cpu_ns;
 };
 
 static double wall_clock(void *user)
@@ -218,8 +220,8 @@ static void run_batch(lvn_store *store, op_list *batch)
 
 /* ---- the thread ---- */
 
-/* Sleeps until somebody signals or the nearest deadline has come. Lock held. */
-static void sleep_until_work(lvn_store *store)
+/* When the executor must look again by itself; INT64_MAX: never. */
+static int64_t next_look(const lvn_store *store)
 {
     int64_t now_ns = lvn_clock_monotonic_ns();
     int64_t wake_ns = INT64_MAX;
@@ -237,6 +239,12 @@ static void sleep_until_work(lvn_store *store)
         int64_t at = now_ns + (left > 0 ? (int64_t)(left * 1e9) + LVN_NS_PER_MS : LVN_NS_PER_MS);
         wake_ns = at < wake_ns ? at : wake_ns;
     }
+    return wake_ns;
+}
+
+/* Sleeps until somebody signals or that instant has come. Lock held. */
+static void sleep_until(lvn_store *store, int64_t wake_ns)
+{
     if (wake_ns == INT64_MAX) {
         pthread_cond_wait(&store->wake, &store->lock);
         return;
@@ -299,35 +307,47 @@ static bool is_watchdog_due(const lvn_store *store)
     return lvn_state_next_deadline(&store->state) < store->now(store->now_user);
 }
 
+/* One round of the executor: what has queued up, and what can go on because of it. Turn held. False: the store has been closed and
+ * nothing is left. */
+static bool run_round(lvn_store *store)
+{
+    op_list batch, ready;
+    pthread_mutex_lock(&store->lock);
+    take_incoming(store, &batch);
+    store->has_news = false;
+    end_cancelled(store, &batch);
+    bool is_last = store->is_closing && !batch.count;
+    pthread_mutex_unlock(&store->lock);
+    if (is_last)
+        return false;
+    if (batch.count || is_watchdog_due(store))
+        run_batch(store, &batch);
+    list_init(&ready);
+    collect_ready(store, lvn_clock_monotonic_ns(), &ready);
+    if (ready.count)
+        run_batch(store, &ready);
+    return true;
+}
+
 static void *run(void *arg)
 {
     lvn_store *store = arg;
     pthread_setname_np(pthread_self(), "levin-store");
-    pthread_mutex_lock(&store->lock);
-    for (;;) {
-        op_list batch;
-        take_incoming(store, &batch);
-        end_cancelled(store, &batch);
-        bool is_last = store->is_closing && !batch.count;
-        pthread_mutex_unlock(&store->lock);
-        if (is_last)
-            break;
-        if (batch.count || is_watchdog_due(store))
-            run_batch(store, &batch);
-        op_list ready;
-        list_init(&ready);
-        collect_ready(store, lvn_clock_monotonic_ns(), &ready);
-        if (ready.count)
-            run_batch(store, &ready);
-        store->cpu_ns = lvn_clock_thread_cpu_ns();
-        pthread_mutex_lock(&store->lock);
+    pthread_mutex_lock(&store->turn);
+    while (run_round(store)) {
         /* The second batch may have set these through the watchdog: then look at the parked ones once more. */
-        bool has_news = store->state.has_finished_some || store->state.has_queued_some;
-        if (!store->incoming.count && !store->cancelled_count && !store->is_closing && !has_news)
-            sleep_until_work(store);
+        bool is_ready = store->state.has_finished_some || store->state.has_queued_some;
+        int64_t wake_ns = next_look(store);
+        pthread_mutex_unlock(&store->turn);
+        pthread_mutex_lock(&store->lock);
+        if (!store->incoming.count && !store->cancelled_count && !store->is_closing && !store->has_news && !is_ready)
+            sleep_until(store, wake_ns);
+        pthread_mutex_unlock(&store->lock);
+        pthread_mutex_lock(&store->turn);
     }
     while (store->parked_count)
         cancel_op(store->parked[--store->parked_count]);
+    pthread_mutex_unlock(&store->turn);
     return NULL;
 }
 
@@ -360,7 +380,9 @@ lvn_code lvn_store_open(const lvn_store_config *config, lvn_store **out, lvn_err
     store->watchdog_ms = config->watchdog_ms > 0 ? config->watchdog_ms : DEFAULT_WATCHDOG_MS;
     store->max_queue = config->max_queue ? config->max_queue : DEFAULT_QUEUE;
     store->begin_time = store->now(store->now_user);
+    store->is_instant = backend->ops->is_instant;
     list_init(&store->incoming);
+    pthread_mutex_init(&store->turn, NULL);
     pthread_mutex_init(&store->lock, NULL);
     pthread_condattr_t attributes;
     pthread_condattr_init(&attributes);
@@ -387,6 +409,7 @@ void lvn_store_close(lvn_store *store)
     pthread_mutex_unlock(&store->lock);
     pthread_join(store->thread, NULL);
     lvn_state_close(&store->state);
+    pthread_mutex_destroy(&store->turn);
     pthread_mutex_destroy(&store->lock);
     pthread_cond_destroy(&store->wake);
     free(store->cancelled);
@@ -409,6 +432,77 @@ lvn_code lvn_store_submit(lvn_store *store, lvn_op *op, lvn_err *err)
         pthread_cond_signal(&store->wake);
     pthread_mutex_unlock(&store->lock);
     return code;
+}
+
+/* Short enough for a thread that must not block. */
+static bool is_quick(const lvn_op *op)
+{
+    switch (op->kind) {
+    case LVN_OP_ENQUEUE: return op->in.enqueue.count <= 16;
+    case LVN_OP_DEQUEUE: return op->in.dequeue.wait_s <= 0 && op->in.dequeue.limit <= 16;
+    case LVN_OP_ADD_SPANS: return op->in.add_spans.count <= 128;
+    case LVN_OP_START_ROLLOUT:
+    case LVN_OP_START_ATTEMPT:
+    case LVN_OP_GET_ROLLOUT:
+    case LVN_OP_UPDATE_ROLLOUT:
+    case LVN_OP_QUERY_ATTEMPTS:
+    case LVN_OP_GET_LATEST_ATTEMPT:
+    case LVN_OP_UPDATE_ATTEMPT:
+    case LVN_OP_QUERY_SPANS:
+    case LVN_OP_NEXT_SEQUENCE:
+    case LVN_OP_ADD_RESOURCES:
+    case LVN_OP_UPDATE_RESOURCES:
+    case LVN_OP_GET_RESOURCES:
+    case LVN_OP_HEARTBEAT:
+    case LVN_OP_GET_WORKER:
+    case LVN_OP_STATISTICS: return true;
+    case LVN_OP_QUERY_ROLLOUTS:
+        return !op->in.query_rollouts.has_status_in && !op->in.query_rollouts.rollout_id_in.is_given &&
+               lvn_str_is_absent(op->in.query_rollouts.rollout_id_contains) && lvn_str_is_absent(op->in.query_rollouts.page.sort_by) &&
+               op->in.query_rollouts.page.limit <= 256 && op->in.query_rollouts.page.limit > 0;
+    case LVN_OP_QUERY_RESOURCES:
+    case LVN_OP_QUERY_WORKERS:
+    case LVN_OP_WAIT: return false;
+    }
+    return false;
+}
+
+/* Turn held. */
+static void apply_here(lvn_store *store, lvn_op *op)
+{
+    double before = lvn_state_next_deadline(&store->state);
+    op_list one;
+    list_init(&one);
+    op->internal.submitted_ns = lvn_clock_monotonic_ns();
+    list_add(&one, op);
+    lvn_err err;
+    lvn_code code = try_batch(store, &one, &err);
+    if (code) {
+        op->code = code;
+        op->err = err;
+    }
+    bool has_ready = store->parked_count && (store->state.has_finished_some || store->state.has_queued_some);
+    if (!has_ready)
+        store->state.has_finished_some = store->state.has_queued_some = false;
+    if (!has_ready && lvn_state_next_deadline(&store->state) >= before)
+        return;
+    pthread_mutex_lock(&store->lock);
+    store->has_news = true;
+    pthread_cond_signal(&store->wake);
+    pthread_mutex_unlock(&store->lock);
+}
+
+bool lvn_store_try(lvn_store *store, lvn_op *op)
+{
+    if (!store->is_instant || !is_quick(op) || pthread_mutex_trylock(&store->turn))
+        return false;
+    pthread_mutex_lock(&store->lock);
+    bool is_free = !store->incoming.count && !store->is_closing;
+    pthread_mutex_unlock(&store->lock);
+    if (is_free)
+        apply_here(store, op);
+    pthread_mutex_unlock(&store->turn);
+    return is_free;
 }
 
 typedef struct call_wait {
@@ -461,5 +555,9 @@ void lvn_store_cancel(lvn_store *store, lvn_op *op)
 
 int64_t lvn_store_cpu_ns(const lvn_store *store)
 {
-    return store->cpu_ns;
+    clockid_t clock;
+    struct timespec t;
+    if (pthread_getcpuclockid(store->thread, &clock) || clock_gettime(clock, &t))
+        return 0;
+    return t.tv_sec * LVN_NS_PER_S + t.tv_nsec;
 }

@@ -204,6 +204,97 @@ static void a_wait_is_woken_by_the_finish_and_a_parked_dequeue_by_work(void **st
     lvn_store_close(store);
 }
 
+enum { HANDS = 3, TURNS = 400 };
+
+/* Takes what there is and finishes it: at once where the store lets it, else through the executor. */
+static void *work_at_once(void *arg)
+{
+    claimer *c = arg;
+    lvn_arena *a = lvn_arena_new(0);
+    for (int done = 0; done < TURNS;) {
+        lvn_op take = {.kind = LVN_OP_DEQUEUE, .arena = a, .in.dequeue = {1, LVN_STR("w"), 0}};
+        if (!lvn_store_try(c->store, &take) && lvn_store_call(c->store, &take))
+            abort();
+        if (!take.out.rollouts.count)
+            continue;
+        lvn_op end = {.kind = LVN_OP_UPDATE_ATTEMPT, .arena = a};
+        end.in.update_attempt.rollout_id = take.out.rollouts.items[0].rollout.rollout_id;
+        end.in.update_attempt.attempt_id = LVN_STR("latest");
+        end.in.update_attempt.set = LVN_SET_STATUS;
+        end.in.update_attempt.values.status = LVN_ATTEMPT_SUCCEEDED;
+        if (!lvn_store_try(c->store, &end) && lvn_store_call(c->store, &end))
+            abort();
+        done++;
+    }
+    lvn_arena_free(a);
+    return NULL;
+}
+
+static void turns_taken_by_callers_and_by_the_executor_keep_one_order(void **state)
+{
+    (void)state;
+    lvn_store *store = open_store(NULL);
+    lvn_arena *a = lvn_arena_new(0);
+    claimer c = {.store = store};
+    pthread_t hands[HANDS];
+    for (int i = 0; i < HANDS; i++)
+        assert_int_equal(pthread_create(&hands[i], NULL, work_at_once, &c), 0);
+    lvn_str *ids = lvn_arena_array(a, HANDS * TURNS, sizeof(*ids));
+    for (int i = 0; i < HANDS * TURNS; i++)
+        ids[i] = enqueue(store, a, "1");
+    /* Parked with the executor, ended by whoever finishes the last one. */
+    lvn_op *wait = call(store, a, (lvn_op){.kind = LVN_OP_WAIT, .in.wait = {ids, HANDS * TURNS, 60}});
+    assert_int_equal(wait->out.rollouts.count, HANDS * TURNS);
+    for (int i = 0; i < HANDS; i++)
+        pthread_join(hands[i], NULL);
+    static const lvn_rollout_status open[] = {LVN_ROLLOUT_QUEUING, LVN_ROLLOUT_RUNNING};
+    lvn_op query = {.kind = LVN_OP_QUERY_ROLLOUTS};
+    query.in.query_rollouts.page.limit = -1;
+    assert_int_equal(call(store, a, query)->out.rollouts.total, HANDS * TURNS);
+    query.in.query_rollouts.status_in = open;
+    query.in.query_rollouts.status_count = 2;
+    query.in.query_rollouts.has_status_in = true;
+    assert_int_equal(call(store, a, query)->out.rollouts.total, 0);
+    lvn_arena_free(a);
+    lvn_store_close(store);
+}
+
+static lvn_op *query(lvn_store *store, lvn_arena *a, const lvn_rollout_status *statuses, size_t count, const lvn_str *ids, size_t id_count)
+{
+    lvn_op op = {.kind = LVN_OP_QUERY_ROLLOUTS};
+    op.in.query_rollouts.status_in = statuses;
+    op.in.query_rollouts.status_count = count;
+    op.in.query_rollouts.has_status_in = count > 0;
+    op.in.query_rollouts.rollout_id_in = (lvn_str_list){ids, id_count, id_count > 0};
+    op.in.query_rollouts.page.limit = -1;
+    return call(store, a, op);
+}
+
+static void open_rollouts_are_found_in_the_order_of_creation(void **state)
+{
+    (void)state;
+    lvn_store *store = open_store(NULL);
+    lvn_arena *a = lvn_arena_new(0);
+    lvn_str ids[6];
+    for (int i = 0; i < 6; i++)
+        ids[i] = enqueue(store, a, "1");
+    finish(store, a, dequeue(store, a, "w"), LVN_ATTEMPT_SUCCEEDED); /* the last of the list takes its place there */
+    dequeue(store, a, "w");
+    static const lvn_rollout_status queuing[] = {LVN_ROLLOUT_QUEUING}, both[] = {LVN_ROLLOUT_QUEUING, LVN_ROLLOUT_SUCCEEDED};
+    lvn_op *found = query(store, a, queuing, 1, NULL, 0);
+    assert_int_equal(found->out.rollouts.count, 4);
+    for (int i = 0; i < 4; i++)
+        assert_true(lvn_str_eq(found->out.rollouts.items[i].rollout.rollout_id, ids[2 + i]));
+    assert_int_equal(query(store, a, both, 2, NULL, 0)->out.rollouts.count, 5);
+    lvn_str some[] = {ids[4], ids[0], LVN_STR("none"), ids[4]};
+    found = query(store, a, NULL, 0, some, 4);
+    assert_int_equal(found->out.rollouts.count, 2);
+    assert_true(lvn_str_eq(found->out.rollouts.items[0].rollout.rollout_id, ids[0]));
+    assert_int_equal(query(store, a, queuing, 1, some, 4)->out.rollouts.count, 1);
+    lvn_arena_free(a);
+    lvn_store_close(store);
+}
+
 static void a_retry_is_given_as_a_second_attempt(void **state)
 {
     (void)state;
@@ -374,6 +465,8 @@ int main(void)
         BOTH(thirty_claims_of_twenty_tasks_give_twenty_distinct),
         BOTH(spans_are_numbered_kept_once_and_served_in_order),
         BOTH(a_wait_is_woken_by_the_finish_and_a_parked_dequeue_by_work),
+        BOTH(turns_taken_by_callers_and_by_the_executor_keep_one_order),
+        BOTH(open_rollouts_are_found_in_the_order_of_creation),
         BOTH(a_retry_is_given_as_a_second_attempt),
         BOTH(a_timeout_is_found_without_any_request),
         FILE_ONLY(everything_is_there_after_a_restart),
