@@ -434,8 +434,26 @@ lvn_code lvn_store_submit(lvn_store *store, lvn_op *op, lvn_err *err)
     return code;
 }
 
-/* Short enough for a thread that must not block. */
-static bool is_quick(const lvn_op *op)
+/* Reads rows in memory only, and few. */
+static bool is_quick_read(const lvn_op *op)
+{
+    switch (op->kind) {
+    case LVN_OP_GET_ROLLOUT:
+    case LVN_OP_QUERY_ATTEMPTS:
+    case LVN_OP_GET_LATEST_ATTEMPT:
+    case LVN_OP_GET_RESOURCES:
+    case LVN_OP_GET_WORKER:
+    case LVN_OP_STATISTICS: return true;
+    case LVN_OP_QUERY_ROLLOUTS:
+        return !op->in.query_rollouts.has_status_in && !op->in.query_rollouts.rollout_id_in.is_given &&
+               lvn_str_is_absent(op->in.query_rollouts.rollout_id_contains) && lvn_str_is_absent(op->in.query_rollouts.page.sort_by) &&
+               op->in.query_rollouts.page.limit <= 256 && op->in.query_rollouts.page.limit > 0;
+    default: return false;
+    }
+}
+
+/* Short enough, where no disk is behind it, for a thread that must not block. */
+static bool is_quick_write(const lvn_op *op)
 {
     switch (op->kind) {
     case LVN_OP_ENQUEUE: return op->in.enqueue.count <= 16;
@@ -443,28 +461,22 @@ static bool is_quick(const lvn_op *op)
     case LVN_OP_ADD_SPANS: return op->in.add_spans.count <= 128;
     case LVN_OP_START_ROLLOUT:
     case LVN_OP_START_ATTEMPT:
-    case LVN_OP_GET_ROLLOUT:
     case LVN_OP_UPDATE_ROLLOUT:
-    case LVN_OP_QUERY_ATTEMPTS:
-    case LVN_OP_GET_LATEST_ATTEMPT:
     case LVN_OP_UPDATE_ATTEMPT:
-    case LVN_OP_QUERY_SPANS:
+    case LVN_OP_QUERY_SPANS: /* no write, but the backend's */
     case LVN_OP_NEXT_SEQUENCE:
     case LVN_OP_ADD_RESOURCES:
     case LVN_OP_UPDATE_RESOURCES:
-    case LVN_OP_GET_RESOURCES:
-    case LVN_OP_HEARTBEAT:
-    case LVN_OP_GET_WORKER:
-    case LVN_OP_STATISTICS: return true;
-    case LVN_OP_QUERY_ROLLOUTS:
-        return !op->in.query_rollouts.has_status_in && !op->in.query_rollouts.rollout_id_in.is_given &&
-               lvn_str_is_absent(op->in.query_rollouts.rollout_id_contains) && lvn_str_is_absent(op->in.query_rollouts.page.sort_by) &&
-               op->in.query_rollouts.page.limit <= 256 && op->in.query_rollouts.page.limit > 0;
-    case LVN_OP_QUERY_RESOURCES:
-    case LVN_OP_QUERY_WORKERS:
-    case LVN_OP_WAIT: return false;
+    case LVN_OP_HEARTBEAT: return true;
+    default: return false;
     }
-    return false;
+}
+
+static void apply_read(lvn_store *store, lvn_op *op, double now)
+{
+    lvn_apply(&store->state, op, now);
+    if (op->kind == LVN_OP_STATISTICS)
+        op->out.statistics.uptime_s = now - store->begin_time;
 }
 
 /* Turn held. */
@@ -494,12 +506,19 @@ static void apply_here(lvn_store *store, lvn_op *op)
 
 bool lvn_store_try(lvn_store *store, lvn_op *op)
 {
-    if (!store->is_instant || !is_quick(op) || pthread_mutex_trylock(&store->turn))
+    bool is_read = is_quick_read(op);
+    if (!is_read && !(store->is_instant && is_quick_write(op)))
+        return false;
+    if (pthread_mutex_trylock(&store->turn))
         return false;
     pthread_mutex_lock(&store->lock);
     bool is_free = !store->incoming.count && !store->is_closing;
     pthread_mutex_unlock(&store->lock);
-    if (is_free)
+    if (is_read && is_watchdog_due(store)) /* it may change what is read */
+        is_free = false;
+    if (is_free && is_read)
+        apply_read(store, op, store->now(store->now_user));
+    else if (is_free)
         apply_here(store, op);
     pthread_mutex_unlock(&store->turn);
     return is_free;

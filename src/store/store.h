@@ -172,8 +172,8 @@ struct lvn_op {
 
 /* LVN_FULL: too many waiting; LVN_UNAVAILABLE: closing. Then `done` does not run. */
 lvn_code lvn_store_submit(lvn_store *store, lvn_op *op, lvn_err *err) LVN_MUST_USE;
-/* Applies the operation at once, on the calling thread, where that is short: a store in memory, an operation of bounded size, and
- * nobody at it. True: op->code and op->out are there, `done` does not run. False: nothing was done; submit it. Saves two thread
+/* Applies the operation at once, on the calling thread, where that is short: one of bounded size that reads what is in memory anyway, or
+ * any such on a store in memory; and nobody at it. True: op->code and op->out are there, `done` does not run. False: nothing was done; submit it. Saves two thread
  * switches, which are most of the cost of a small operation. Any thread but the executor's. */
 bool lvn_store_try(lvn_store *store, lvn_op *op) LVN_MUST_USE;
 /* Submits and waits. Not from the executor or a loop. Returns op->code; the words are in op->err. */
