@@ -133,13 +133,12 @@ static void run_fallback(lvn_http_exchange *exchange)
     }
 }
 
-void lvn_http_exchange_run(lvn_http_exchange *exchange)
+static void route(lvn_http_exchange *exchange)
 {
     lvn_http_request *request = &exchange->request;
     lvn_http_match match;
     lvn_http_node_find(exchange->server->root, request->arena, request->method, request->path,
                        &match);
-    lvn_http_hold(request);
     if (match.handler) {
         memcpy(request->params, match.params, sizeof(match.params));
         request->param_count = match.param_count;
@@ -152,6 +151,15 @@ void lvn_http_exchange_run(lvn_http_exchange *exchange)
     } else {
         run_fallback(exchange);
     }
+}
+
+void lvn_http_exchange_run(lvn_http_exchange *exchange)
+{
+    lvn_http_request *request = &exchange->request;
+    const lvn_http_server *server = exchange->server;
+    lvn_http_hold(request);
+    if (!server->guard || !server->guard(request, server->guard_user))
+        route(exchange);
     lvn_http_release(request);
 }
 

@@ -42,6 +42,8 @@ struct lvn_http_server {
     lvn_http_node *root;
     lvn_http_handler fallback;
     void *fallback_user;
+    lvn_http_guard_fn guard;
+    void *guard_user;
     lvn_http_conn *conns, *dirty;
     int conn_count;
     lvn_arena *spare[LVN_HTTP_SPARE_ARENAS];

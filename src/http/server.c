@@ -182,6 +182,12 @@ void lvn_http_fallback(lvn_http_server *server, lvn_http_handler handler, void *
     server->fallback_user = user;
 }
 
+void lvn_http_guard(lvn_http_server *server, lvn_http_guard_fn guard, void *user)
+{
+    server->guard = guard;
+    server->guard_user = user;
+}
+
 static void start_on_loop(void *arg)
 {
     lvn_http_server *server = arg;

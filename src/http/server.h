@@ -68,6 +68,10 @@ lvn_loop *lvn_http_loop(const lvn_http_server *server);
 void lvn_http_route(lvn_http_server *server, const char *method, const char *pattern,
                     lvn_http_handler handler, void *user);
 void lvn_http_fallback(lvn_http_server *server, lvn_http_handler handler, void *user);
+/* Runs before routing, for every request, those on unknown paths included. True: it has answered, and nobody else sees the request.
+ * False: go on; headers it added are part of whatever the answer is. Before start. */
+typedef bool (*lvn_http_guard_fn)(lvn_http_request *request, void *user);
+void lvn_http_guard(lvn_http_server *server, lvn_http_guard_fn guard, void *user);
 void lvn_http_start(lvn_http_server *server);
 /* Stops accepting, gives requests in flight up to grace_ms, closes all. Blocks; any thread but the
  * loop's. */
