@@ -11,6 +11,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <time.h>
 
 #include "base/clock.h"
 #include "engine/trainer.h"
@@ -90,13 +91,25 @@ static void check(lvn_code code, const lvn_err *err)
         die(lvn_code_name(code), err->message);
 }
 
-static double step(lvn_trainer *t, const lvn_group *group, const lvn_loss *loss)
+static double cpu_seconds(void)
+{
+    struct timespec t;
+    clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &t);
+    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
+}
+
+typedef struct timing {
+    double seconds, cpu;
+} timing;
+
+static timing step(lvn_trainer *t, const lvn_group *group, const lvn_loss *loss)
 {
     lvn_err err = {0};
     int64_t begin = lvn_clock_monotonic_ns();
+    double cpu = cpu_seconds();
     check(lvn_trainer_accumulate(t, group, loss, NULL, &err), &err);
     check(lvn_trainer_step(t, 1e-3f, NULL, &err), &err);
-    return lvn_ns_to_s(lvn_clock_monotonic_ns() - begin);
+    return (timing){lvn_ns_to_s(lvn_clock_monotonic_ns() - begin), cpu_seconds() - cpu};
 }
 
 static const char *in_folder(const char *folder, const char *name)
@@ -171,9 +184,11 @@ int main(int argc, char **argv)
         step(t, &group, &loss);
     if (out)
         write_out(t, &group, &loss, out);
-    printf("{\"kernel\":\"%s\",\"seconds\":[", lvn_trainer_kernel(t));
-    for (int i = 0; i < repeat; i++)
-        printf("%s%.4f", i ? "," : "", step(t, &group, &loss));
+    printf("{\"kernel\":\"%s\",\"steps\":[", lvn_trainer_kernel(t));
+    for (int i = 0; i < repeat; i++) {
+        timing took = step(t, &group, &loss);
+        printf("%s{\"seconds\":%.4f,\"cpu\":%.4f}", i ? "," : "", took.seconds, took.cpu);
+    }
     printf("]}\n");
     lvn_trainer_close(t);
     return 0;

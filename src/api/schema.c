@@ -198,6 +198,10 @@ static const lvn_schema_field span_fields[] = {
 };
 const lvn_schema lvn_schema_span = OPEN_MODEL(span_fields);
 
+static const lvn_schema_field spans_fields[] = {
+    NEED("spans", LIST_OF(lvn_schema_span)), {.name = NULL}};
+const lvn_schema lvn_schema_spans = MODEL(spans_fields);
+
 static const lvn_schema_field next_sequence_fields[] = {
     NEED("rollout_id", STR), NEED("attempt_id", STR), {.name = NULL}};
 const lvn_schema lvn_schema_next_sequence = MODEL(next_sequence_fields);

@@ -46,24 +46,65 @@ bool lvn_api_span_of_json(lvn_arena *arena, const lvn_json *in, lvn_span *out)
     return true;
 }
 
+/* A number that no column holds. */
+static void fail_sequence(lvn_api_call *call, const lvn_schema_place *span_place, const lvn_json *span)
+{
+    lvn_buf errors;
+    lvn_buf_init(&errors, LVN_BUF_NO_LIMIT);
+    lvn_schema_report report = {.arena = call->arena, .errors = &errors};
+    lvn_schema_place place = {.parent = span_place, .name = "sequence_id"};
+    lvn_schema_complain(&report, "int_parsing_size", &place,
+                        "Unable to parse input string as an integer, exceeded maximum size",
+                        lvn_json_get(span, "sequence_id"), NULL);
+    lvn_api_fail_invalid(call, &report);
+    lvn_buf_done(&errors);
+}
+
 static void prepare_add(lvn_api_call *call)
 {
     lvn_span *span = lvn_arena_zalloc(call->arena, sizeof(*span));
     if (!lvn_api_span_of_json(call->arena, &call->input, span)) {
-        lvn_buf errors;
-        lvn_buf_init(&errors, LVN_BUF_NO_LIMIT);
-        lvn_schema_report report = {.arena = call->arena, .errors = &errors};
-        lvn_schema_place body = {.name = "body"}, place = {.parent = &body, .name = "sequence_id"};
-        lvn_schema_complain(&report, "int_parsing_size", &place,
-                            "Unable to parse input string as an integer, exceeded maximum size",
-                            lvn_json_get(&call->input, "sequence_id"), NULL);
-        lvn_api_fail_invalid(call, &report);
-        lvn_buf_done(&errors);
+        fail_sequence(call, &(lvn_schema_place){.name = "body"}, &call->input);
         return;
     }
     call->op.kind = LVN_OP_ADD_SPANS;
     call->op.in.add_spans.spans = span;
     call->op.in.add_spans.count = 1;
+}
+
+/* Many spans in one request, an addition of ours: as many requests one after the other, but in one transaction. */
+static void prepare_add_many(lvn_api_call *call)
+{
+    const lvn_json *list = lvn_json_get(&call->input, "spans");
+    lvn_span *spans = lvn_arena_array(call->arena, list->array.count, sizeof(*spans));
+    for (size_t i = 0; i < list->array.count; i++) {
+        lvn_schema_place body = {.name = "body"}, all = {.parent = &body, .name = "spans"};
+        if (!lvn_api_span_of_json(call->arena, &list->array.items[i], &spans[i])) {
+            fail_sequence(call, &(lvn_schema_place){.parent = &all, .index = i}, &list->array.items[i]);
+            return;
+        }
+    }
+    call->op.kind = LVN_OP_ADD_SPANS;
+    call->op.in.add_spans.spans = spans;
+    call->op.in.add_spans.count = list->array.count;
+}
+
+/* A list as long as the request's: each span as it was stored, or null for one that was there. */
+static void answer_add_many(lvn_api_call *call)
+{
+    lvn_buf buf;
+    lvn_buf_init(&buf, LVN_BUF_NO_LIMIT);
+    lvn_buf_append_char(&buf, '[');
+    for (size_t i = 0, stored = 0; i < call->op.in.add_spans.count; i++) {
+        if (i)
+            lvn_buf_append_char(&buf, ',');
+        if (call->op.out.spans.is_stored[i])
+            lvn_span_write(&buf, &call->op.out.spans.items[stored++]);
+        else
+            lvn_buf_lit(&buf, "null");
+    }
+    lvn_buf_append_char(&buf, ']');
+    lvn_api_answer_json(call, 201, &buf);
 }
 
 static void answer_add(lvn_api_call *call)
@@ -123,6 +164,7 @@ static void answer_next(lvn_api_call *call)
 
 const lvn_api_route lvn_api_span_routes[] = {
     {"POST", SPANS, LVN_INPUT_BODY, &lvn_schema_span, prepare_add, answer_add, NULL},
+    {"POST", SPANS "/batch", LVN_INPUT_BODY, &lvn_schema_spans, prepare_add_many, answer_add_many, NULL},
     {"GET", SPANS, LVN_INPUT_QUERY, &lvn_schema_query_spans, prepare_query, answer_page, NULL},
     {"POST", SPANS "/search", LVN_INPUT_BODY, &lvn_schema_query_spans, prepare_query, answer_page,
      NULL},

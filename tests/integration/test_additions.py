@@ -1,0 +1,75 @@
+"""What the store's server can do beyond the protocol of Agent-Lightning v0.3."""
+import json
+import re
+import subprocess
+import threading
+import time
+import urllib.error
+import urllib.request
+
+import pytest
+
+from conftest import BIN
+
+
+@pytest.fixture(params=["memory", "sqlite"])
+def url(request, tmp_path):
+    store = "memory" if request.param == "memory" else f"sqlite:{tmp_path}/levin.db"
+    process = subprocess.Popen([str(BIN), "serve", "--store", store, "--port", "0"], stdout=subprocess.PIPE, text=True)
+    address = re.search(r"http://\S+", process.stdout.readline())
+    assert address
+    yield address.group(0)
+    process.terminate()
+    assert process.wait(timeout=20) == 0
+
+
+def call(url, path, body=None):
+    data = None if body is None else json.dumps(body).encode()
+    request = urllib.request.Request(url + path, data, {"Content-Type": "application/json"})
+    try:
+        with urllib.request.urlopen(request, timeout=30) as answer:
+            return answer.status, json.load(answer)
+    except urllib.error.HTTPError as error:
+        return error.code, json.loads(error.read())
+
+
+def span(rollout, number, **changes):
+    return {"rollout_id": rollout["rollout_id"], "attempt_id": rollout["attempt"]["attempt_id"], "sequence_id": number, "trace_id": "t",
+            "span_id": f"s{number}", "parent_id": None, "name": "step", "status": {"status_code": "OK"}, "attributes": {"n": number},
+            "events": [], "links": [], "start_time": 1.0, "end_time": 2.0, "context": None, "parent": None,
+            "resource": {"attributes": {}, "schema_url": ""}} | changes
+
+
+def test_many_spans_in_one_request_are_those_of_many_requests(url):
+    _, rollout = call(url, "/v1/agl/rollouts", {"input": 1})
+    one, _ = call(url, "/v1/agl/spans", span(rollout, 3))
+    assert one == 201
+    status, stored = call(url, "/v1/agl/spans/batch", {"spans": [span(rollout, n) for n in (1, 2, 3, 4)]})
+    assert status == 201
+    assert [s and s["sequence_id"] for s in stored] == [1, 2, None, 4]  # the third was there
+    _, page = call(url, f"/v1/agl/spans?rollout_id={rollout['rollout_id']}&sort_by=sequence_id")
+    assert [s["attributes"]["n"] for s in page["items"]] == [1, 2, 3, 4]
+    assert call(url, "/v1/agl/spans/batch", {"spans": []}) == (201, [])
+    # The next number goes on behind the highest that was given.
+    _, following = call(url, "/v1/agl/spans/next", {"rollout_id": rollout["rollout_id"], "attempt_id": rollout["attempt"]["attempt_id"]})
+    assert following["sequence_id"] == 5
+
+
+def test_a_wrong_span_among_many_is_named_and_nothing_is_stored(url):
+    _, rollout = call(url, "/v1/agl/rollouts", {"input": 1})
+    status, told = call(url, "/v1/agl/spans/batch", {"spans": [span(rollout, 1), span(rollout, "x")]})
+    assert status == 422 and told["detail"][0]["loc"] == ["body", "spans", 1, "sequence_id"]
+    status, told = call(url, "/v1/agl/spans/batch", {"spans": [span(rollout, 1), span(rollout, 10 ** 30)]})
+    assert status == 422 and told["detail"][0]["loc"] == ["body", "spans", 1, "sequence_id"]
+    assert call(url, f"/v1/agl/spans?rollout_id={rollout['rollout_id']}")[1]["total"] == 0
+
+
+def test_a_dequeue_waits_for_work(url):
+    begin = time.monotonic()
+    assert call(url, "/v1/agl/queues/rollouts/dequeue?wait=0.3", {"limit": 1}) == (200, [])
+    assert time.monotonic() - begin >= 0.29
+    threading.Timer(0.2, call, (url, "/v1/agl/queues/rollouts/enqueue", {"rollouts": [{"input": 7}]})).start()
+    status, got = call(url, "/v1/agl/queues/rollouts/dequeue?wait=20", {"limit": 1})
+    assert status == 200 and [r["input"] for r in got] == [7]
+    assert time.monotonic() - begin < 15
+    assert call(url, "/v1/agl/queues/rollouts/dequeue?wait=soon", {"limit": 1})[0] == 422
