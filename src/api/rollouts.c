@@ -1,5 +1,7 @@
 #include "api/call.h"
 
+enum { MAX_KEY = 255 };
+
 static void read_config(lvn_arena *arena, const lvn_json *in, lvn_rollout_config *out)
 {
     lvn_rollout_config_default(out);
@@ -90,6 +92,15 @@ static void answer_one_201(lvn_api_call *call)
     answer_one(call, 201);
 }
 
+/* FNV-1a: the same in every process, since it is kept. */
+static uint64_t digest(lvn_str text)
+{
+    uint64_t hash = 0xcbf29ce484222325u;
+    for (size_t i = 0; i < text.len; i++)
+        hash = (hash ^ (unsigned char)text.ptr[i]) * 0x100000001b3u;
+    return hash;
+}
+
 static void prepare_enqueue(lvn_api_call *call)
 {
     const lvn_json *list = lvn_json_get(&call->input, "rollouts");
@@ -99,6 +110,23 @@ static void prepare_enqueue(lvn_api_call *call)
     call->op.kind = LVN_OP_ENQUEUE;
     call->op.in.enqueue.specs = specs;
     call->op.in.enqueue.count = list->array.count;
+    call->op.in.enqueue.key = LVN_STR_ABSENT;
+    /* An addition of ours: a client that got no answer may ask again. */
+    lvn_str key = lvn_http_header_get(call->request, "idempotency-key");
+    if (!key.len)
+        return;
+    if (key.len > MAX_KEY)
+        lvn_api_fail_detail(call, 400, "Idempotency-Key is longer than 255 bytes");
+    call->op.in.enqueue.key = key;
+    call->op.in.enqueue.digest = digest(call->request->body);
+}
+
+static bool answer_other_enqueue(lvn_api_call *call)
+{
+    if (call->op.code != LVN_CONFLICT)
+        return false;
+    lvn_http_respond(call->request, 422, "application/json", LVN_STR("{\"detail\":\"The Idempotency-Key was used for another request\"}"));
+    return true;
 }
 
 /* `?wait=SECONDS`, an addition of ours: an empty queue is waited for. */
@@ -239,7 +267,7 @@ static bool answer_no_update(lvn_api_call *call)
 
 const lvn_api_route lvn_api_rollout_routes[] = {
     {"POST", API "/queues/rollouts/enqueue", LVN_INPUT_BODY, &lvn_schema_enqueue, prepare_enqueue,
-     answer_list_201, NULL},
+     answer_list_201, answer_other_enqueue},
     {"POST", API "/queues/rollouts/dequeue", LVN_INPUT_OPTIONAL_BODY, &lvn_schema_dequeue,
      prepare_dequeue, answer_list_200, NULL},
     {"POST", API "/rollouts", LVN_INPUT_BODY, &lvn_schema_start_rollout, prepare_start,

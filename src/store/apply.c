@@ -92,9 +92,29 @@ static lvn_code start_attempt(lvn_state *s, lvn_arena *arena, rollout_row *row, 
 
 /* ---- rollouts ---- */
 
+/* An enqueue that was done before: what became of it. */
+static lvn_code repeat_enqueue(lvn_state *s, lvn_op *op, const lvn_enqueue_key *known)
+{
+    if (known->digest != op->in.enqueue.digest)
+        return lvn_fail(&op->err, LVN_CONFLICT, "The idempotency key was used for another request");
+    size_t count = (size_t)known->count;
+    rollout_row **rows = lvn_state_from_order(s, known->first, count);
+    op->out.rollouts.items = lvn_arena_array(op->arena, count, sizeof(lvn_attempted));
+    for (size_t i = 0; rows && i < count; i++)
+        give(op->arena, rows[i], false, &op->out.rollouts.items[i]);
+    op->out.rollouts.count = rows ? count : 0;
+    op->out.rollouts.total = (int64_t)op->out.rollouts.count;
+    return LVN_OK;
+}
+
 static lvn_code apply_enqueue(lvn_state *s, lvn_op *op, double now)
 {
     size_t count = op->in.enqueue.count;
+    bool has_key = !lvn_str_is_absent(op->in.enqueue.key);
+    const lvn_enqueue_key *known = has_key ? lvn_state_key(s, op->in.enqueue.key) : NULL;
+    if (known)
+        return repeat_enqueue(s, op, known);
+    int64_t first = 0;
     op->out.rollouts.items = lvn_arena_array(op->arena, count, sizeof(lvn_attempted));
     for (size_t i = 0; i < count; i++) {
         rollout_row *row;
@@ -104,10 +124,13 @@ static lvn_code apply_enqueue(lvn_state *s, lvn_op *op, double now)
         if (code)
             return code;
         give(op->arena, row, false, &op->out.rollouts.items[i]);
+        if (!i)
+            first = row->order;
     }
     op->out.rollouts.count = count;
     op->out.rollouts.total = (int64_t)count;
-    return LVN_OK;
+    lvn_enqueue_key key = {op->in.enqueue.key, op->in.enqueue.digest, first, (int64_t)count};
+    return has_key ? lvn_state_add_key(s, &key, &op->err) : LVN_OK;
 }
 
 static lvn_code apply_start_rollout(lvn_state *s, lvn_op *op, double now)

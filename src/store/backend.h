@@ -11,6 +11,13 @@
 
 typedef struct lvn_backend lvn_backend;
 
+/* What an idempotency key stands for: `count` rollouts from that order on, asked for by a request with that digest. */
+typedef struct lvn_enqueue_key {
+    lvn_str key;
+    uint64_t digest;
+    int64_t first, count;
+} lvn_enqueue_key;
+
 /* Where load() puts what it finds, in the order that each kind was made. Text is borrowed for the call. */
 typedef struct lvn_loader {
     void *user;
@@ -21,6 +28,7 @@ typedef struct lvn_loader {
     void (*queued)(void *user, lvn_str rollout_id, int64_t place);
     void (*counter)(void *user, lvn_str rollout_id, int64_t value);
     void (*spans)(void *user, int64_t count, int64_t bytes);
+    void (*key)(void *user, const lvn_enqueue_key *key);
 } lvn_loader;
 
 typedef struct lvn_backend_ops {
@@ -40,6 +48,8 @@ typedef struct lvn_backend_ops {
     lvn_code (*put_queued)(lvn_backend *b, lvn_str rollout_id, int64_t place, lvn_err *err);
     lvn_code (*drop_queued)(lvn_backend *b, int64_t place, lvn_err *err);
     lvn_code (*put_counter)(lvn_backend *b, lvn_str rollout_id, int64_t value, lvn_err *err);
+
+    lvn_code (*put_key)(lvn_backend *b, const lvn_enqueue_key *key, lvn_err *err);
 
     /* LVN_CONFLICT: that (rollout, attempt, span id) is there; nothing was stored. */
     lvn_code (*add_span)(lvn_backend *b, const lvn_span *span, lvn_err *err);

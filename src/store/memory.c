@@ -64,6 +64,12 @@ static lvn_code put_numbered(lvn_backend *b, lvn_str rollout_id, int64_t number,
     return LVN_OK;
 }
 
+static lvn_code put_key(lvn_backend *b, const lvn_enqueue_key *key, lvn_err *err)
+{
+    (void)b, (void)key, (void)err;
+    return LVN_OK;
+}
+
 static lvn_code drop_queued(lvn_backend *b, int64_t place, lvn_err *err)
 {
     (void)b, (void)place, (void)err;
@@ -140,7 +146,7 @@ static void close_backend(lvn_backend *b)
 static const lvn_backend_ops memory_ops = {
     .name = "memory", .is_instant = true, .load = load, .begin = nothing, .commit = nothing, .rollback = nothing_to_roll_back,
     .put_rollout = put_rollout, .put_attempt = put_attempt, .put_worker = put_worker, .put_resources = put_resources,
-    .put_queued = put_numbered, .drop_queued = drop_queued, .put_counter = put_numbered, .add_span = add_span,
+    .put_queued = put_numbered, .drop_queued = drop_queued, .put_counter = put_numbered, .put_key = put_key, .add_span = add_span,
     .get_spans = get_spans, .close = close_backend,
 };
 

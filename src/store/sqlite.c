@@ -9,11 +9,11 @@
 #include "base/log.h"
 #include "store/backend.h"
 
-enum { SCHEMA_VERSION = 1, APPLICATION_ID = 0x4c76696e /* "Lvin" */ };
+enum { SCHEMA_VERSION = 2, APPLICATION_ID = 0x4c76696e /* "Lvin" */ };
 
 typedef enum statement {
     BEGIN, COMMIT, ROLLBACK, PUT_ROLLOUT, PUT_ATTEMPT, PUT_WORKER, PUT_RESOURCES, PUT_QUEUED, DROP_QUEUED, PUT_COUNTER,
-    ADD_SPAN, GET_SPANS, STATEMENT_COUNT
+    ADD_SPAN, GET_SPANS, PUT_KEY, PUT_SPAN_TOTALS, STATEMENT_COUNT
 } statement;
 
 static const char *const texts[STATEMENT_COUNT] = {
@@ -36,8 +36,11 @@ static const char *const texts[STATEMENT_COUNT] = {
                  "status, rest) VALUES(?1,?2,?3,?4,?5,?6,?7,?8,?9,?10,?11)",
     [GET_SPANS] = "SELECT attempt_id, span_id, sequence_id, trace_id, parent_id, name, start_time, end_time, status, rest "
                   "FROM spans WHERE rollout_id=?1 ORDER BY place",
+    [PUT_KEY] = "INSERT INTO enqueue_keys(key, digest, first, count) VALUES(?1,?2,?3,?4)",
+    [PUT_SPAN_TOTALS] = "UPDATE span_totals SET count=?1, bytes=?2",
 };
 
+/* Version 1. What came later is in `migrations`, which a new file goes through as well. */
 static const char schema[] =
     "CREATE TABLE rollouts(place INTEGER PRIMARY KEY, rollout_id TEXT NOT NULL UNIQUE, input TEXT, start_time REAL, end_time REAL,"
     " mode TEXT, resources_id TEXT, status TEXT NOT NULL, timeout_seconds REAL, unresponsive_seconds REAL,"
@@ -57,11 +60,24 @@ static const char schema[] =
     " rest TEXT NOT NULL);"
     "CREATE UNIQUE INDEX spans_key ON spans(rollout_id, attempt_id, span_id);";
 
+/* [n] leads from version n to n + 1. */
+static const char *const migrations[SCHEMA_VERSION] = {
+    [1] = "CREATE TABLE enqueue_keys(key TEXT PRIMARY KEY, digest INTEGER NOT NULL, first INTEGER NOT NULL, count INTEGER NOT NULL)"
+          " WITHOUT ROWID;"
+          "CREATE TABLE span_totals(count INTEGER NOT NULL, bytes INTEGER NOT NULL);" /* counting them takes as long as reading them all */
+          "INSERT INTO span_totals SELECT count(*), coalesce(sum(length(CAST(rest AS BLOB))), 0) FROM spans;",
+};
+
+typedef struct span_totals {
+    int64_t count, bytes;
+} span_totals;
+
 typedef struct sqlite_backend {
     lvn_backend base;
     sqlite3 *db;
     sqlite3_stmt *statements[STATEMENT_COUNT];
     char *path;
+    span_totals totals, committed; /* with and without the transaction that is open */
 } sqlite_backend;
 
 /* ---- errors ---- */
@@ -133,11 +149,23 @@ static void rollback(lvn_backend *base)
     lvn_err err;
     if (!sqlite3_get_autocommit(b->db) && step(b, ROLLBACK, &err))
         lvn_log(LVN_ERROR, "store_rollback_failed", "error=\"%s\"", err.message);
+    b->totals = b->committed;
 }
 
 static lvn_code commit(lvn_backend *base, lvn_err *err)
 {
-    return step((sqlite_backend *)base, COMMIT, err); /* the caller rolls back when it fails */
+    sqlite_backend *b = (sqlite_backend *)base;
+    lvn_code code = LVN_OK;
+    if (b->totals.count != b->committed.count) {
+        sqlite3_bind_int64(b->statements[PUT_SPAN_TOTALS], 1, b->totals.count);
+        sqlite3_bind_int64(b->statements[PUT_SPAN_TOTALS], 2, b->totals.bytes);
+        code = step(b, PUT_SPAN_TOTALS, err);
+    }
+    if (!code)
+        code = step(b, COMMIT, err); /* the caller rolls back when it fails */
+    if (!code)
+        b->committed = b->totals;
+    return code;
 }
 
 /* ---- rows ---- */
@@ -244,6 +272,17 @@ static lvn_code put_counter(lvn_backend *base, lvn_str rollout_id, int64_t value
     return step(b, PUT_COUNTER, err);
 }
 
+static lvn_code put_key(lvn_backend *base, const lvn_enqueue_key *key, lvn_err *err)
+{
+    sqlite_backend *b = (sqlite_backend *)base;
+    sqlite3_stmt *s = b->statements[PUT_KEY];
+    bind_text(s, 1, key->key);
+    sqlite3_bind_int64(s, 2, (int64_t)key->digest);
+    sqlite3_bind_int64(s, 3, key->first);
+    sqlite3_bind_int64(s, 4, key->count);
+    return step(b, PUT_KEY, err);
+}
+
 static lvn_code add_span(lvn_backend *base, const lvn_span *span, lvn_err *err)
 {
     sqlite_backend *b = (sqlite_backend *)base;
@@ -265,6 +304,10 @@ static lvn_code add_span(lvn_backend *base, const lvn_span *span, lvn_err *err)
                         ? lvn_fail(err, LVN_CONFLICT, "the span is there already")
                         : db_error(b, err);
     sqlite3_reset(s);
+    if (!code) {
+        b->totals.count++;
+        b->totals.bytes += (int64_t)span->rest.len;
+    }
     return code;
 }
 
@@ -313,6 +356,16 @@ static lvn_code get_spans(lvn_backend *base, lvn_arena *arena, lvn_str rollout_i
 }
 
 /* ---- loading ---- */
+
+static int64_t pragma_int(sqlite_backend *b, const char *sql)
+{
+    sqlite3_stmt *s;
+    int64_t value = -1;
+    if (sqlite3_prepare_v2(b->db, sql, -1, &s, NULL) == SQLITE_OK && sqlite3_step(s) == SQLITE_ROW)
+        value = sqlite3_column_int64(s, 0);
+    sqlite3_finalize(s);
+    return value;
+}
 
 typedef void (*row_fn)(sqlite3_stmt *s, const lvn_loader *loader);
 
@@ -372,6 +425,12 @@ static void load_counter(sqlite3_stmt *s, const lvn_loader *loader)
     loader->counter(loader->user, column_text(s, 0), sqlite3_column_int64(s, 1));
 }
 
+static void load_key(sqlite3_stmt *s, const lvn_loader *loader)
+{
+    lvn_enqueue_key key = {column_text(s, 0), (uint64_t)sqlite3_column_int64(s, 1), sqlite3_column_int64(s, 2), sqlite3_column_int64(s, 3)};
+    loader->key(loader->user, &key);
+}
+
 static void load_spans(sqlite3_stmt *s, const lvn_loader *loader)
 {
     loader->spans(loader->user, sqlite3_column_int64(s, 0), sqlite3_column_int64(s, 1));
@@ -399,25 +458,20 @@ static lvn_code load(lvn_backend *base, const lvn_loader *loader, lvn_err *err)
         {"SELECT * FROM resources ORDER BY place", load_resources},
         {"SELECT * FROM queue ORDER BY place", load_queued},
         {"SELECT * FROM counters", load_counter},
-        {"SELECT count(*), coalesce(sum(length(rest)), 0) FROM spans", load_spans},
+        {"SELECT count, bytes FROM span_totals", load_spans},
+        {"SELECT * FROM enqueue_keys", load_key},
     };
+    sqlite_backend *b = (sqlite_backend *)base;
+    b->committed.count = pragma_int(b, "SELECT count FROM span_totals");
+    b->committed.bytes = pragma_int(b, "SELECT bytes FROM span_totals");
+    b->totals = b->committed;
     lvn_code code = LVN_OK;
     for (size_t i = 0; i < sizeof(parts) / sizeof(*parts) && !code; i++)
-        code = load_rows((sqlite_backend *)base, parts[i].sql, parts[i].row, loader, err);
+        code = load_rows(b, parts[i].sql, parts[i].row, loader, err);
     return code;
 }
 
 /* ---- opening ---- */
-
-static int64_t pragma_int(sqlite_backend *b, const char *sql)
-{
-    sqlite3_stmt *s;
-    int64_t value = -1;
-    if (sqlite3_prepare_v2(b->db, sql, -1, &s, NULL) == SQLITE_OK && sqlite3_step(s) == SQLITE_ROW)
-        value = sqlite3_column_int64(s, 0);
-    sqlite3_finalize(s);
-    return value;
-}
 
 static lvn_code check_schema(sqlite_backend *b, lvn_err *err)
 {
@@ -429,15 +483,19 @@ static lvn_code check_schema(sqlite_backend *b, lvn_err *err)
     if (id == APPLICATION_ID && version > SCHEMA_VERSION)
         return lvn_fail(err, LVN_INVALID, "%s: made by a newer levin (schema %ld, this one knows %d)", b->path, (long)version,
                         SCHEMA_VERSION);
-    if (id == APPLICATION_ID)
-        return LVN_OK;
-    if (tables > 0)
+    if (id != APPLICATION_ID && tables > 0)
         return lvn_fail(err, LVN_INVALID, "%s: a database of another program", b->path);
+    if (id == APPLICATION_ID && version == SCHEMA_VERSION)
+        return LVN_OK;
     char stamp[96];
     sqlite3_snprintf(sizeof(stamp), stamp, "PRAGMA application_id=%d; PRAGMA user_version=%d;", APPLICATION_ID, SCHEMA_VERSION);
     lvn_code code = run_sql(b, "BEGIN", err);
-    if (!code)
+    if (!code && id != APPLICATION_ID) {
         code = run_sql(b, schema, err);
+        version = 1;
+    }
+    for (; !code && version < SCHEMA_VERSION; version++)
+        code = run_sql(b, migrations[version], err);
     if (!code)
         code = run_sql(b, stamp, err);
     return code ? code : run_sql(b, "COMMIT", err);
@@ -456,7 +514,7 @@ static void close_backend(lvn_backend *base)
 static const lvn_backend_ops sqlite_ops = {
     .name = "sqlite", .load = load, .begin = begin, .commit = commit, .rollback = rollback, .put_rollout = put_rollout,
     .put_attempt = put_attempt, .put_worker = put_worker, .put_resources = put_resources, .put_queued = put_queued,
-    .drop_queued = drop_queued, .put_counter = put_counter, .add_span = add_span, .get_spans = get_spans,
+    .drop_queued = drop_queued, .put_counter = put_counter, .put_key = put_key, .add_span = add_span, .get_spans = get_spans,
     .close = close_backend,
 };
 

@@ -8,7 +8,8 @@
 #include "store/rows.h"
 
 typedef enum undo_kind { UNDO_ADD_ROLLOUT, UNDO_ROLLOUT, UNDO_ADD_ATTEMPT, UNDO_ATTEMPT, UNDO_ADD_WORKER, UNDO_WORKER,
-                         UNDO_ADD_RESOURCES, UNDO_RESOURCES, UNDO_COUNTER, UNDO_ENQUEUE, UNDO_POP, UNDO_SPAN } undo_kind;
+                         UNDO_ADD_RESOURCES, UNDO_RESOURCES, UNDO_COUNTER, UNDO_ENQUEUE, UNDO_POP, UNDO_SPAN,
+                         UNDO_KEY } undo_kind;
 
 struct undo {
     undo_kind kind;
@@ -204,6 +205,18 @@ static counter_row *place_counter(lvn_state *s, lvn_str rollout_id, int64_t valu
     return row;
 }
 
+static lvn_enqueue_key *place_key(lvn_state *s, const lvn_enqueue_key *key)
+{
+    lvn_enqueue_key *copy = lvn_alloc(sizeof(*copy) + key->key.len + 1);
+    char *text = (char *)(copy + 1);
+    memcpy(text, key->key.ptr, key->key.len);
+    text[key->key.len] = '\0';
+    *copy = *key;
+    copy->key.ptr = text;
+    lvn_map_put(&s->keys, copy->key, copy);
+    return copy;
+}
+
 static void place_queued(lvn_state *s, rollout_row *row, int64_t place)
 {
     if (s->queue_tail == s->queue_capacity && s->queue_head > s->queue_capacity / 2 && !s->log_count) {
@@ -255,6 +268,11 @@ static void load_counter(void *user, lvn_str rollout_id, int64_t value)
     place_counter(user, rollout_id, value);
 }
 
+static void load_key(void *user, const lvn_enqueue_key *key)
+{
+    place_key(user, key);
+}
+
 static void load_spans(void *user, int64_t count, int64_t bytes)
 {
     lvn_state *s = user;
@@ -269,9 +287,10 @@ lvn_code lvn_state_open(lvn_state *s, lvn_backend *backend, lvn_err *err)
     lvn_map_init(&s->workers);
     lvn_map_init(&s->resources);
     lvn_map_init(&s->counters);
+    lvn_map_init(&s->keys);
     const lvn_loader loader = {.user = s, .rollout = load_rollout, .attempt = load_attempt, .worker = load_worker,
                                .resources = load_resources, .queued = load_queued, .counter = load_counter,
-                               .spans = load_spans};
+                               .spans = load_spans, .key = load_key};
     lvn_code code = backend->ops->load(backend, &loader, err);
     for (size_t i = 0; !code && i < s->rollout_count; i++)
         lvn_state_watch(s, s->rollout_list[i]);
@@ -299,9 +318,11 @@ void lvn_state_close(lvn_state *s)
         free(s->resources_list[i]->value);
         free(s->resources_list[i]);
     }
-    void *counter;
-    for (size_t i = 0; lvn_map_next(&s->counters, &i, NULL, &counter);)
-        free(counter);
+    void *item;
+    for (size_t i = 0; lvn_map_next(&s->counters, &i, NULL, &item);)
+        free(item);
+    for (size_t i = 0; lvn_map_next(&s->keys, &i, NULL, &item);)
+        free(item);
     free(s->rollout_list);
     free(s->open);
     free(s->worker_list);
@@ -313,6 +334,7 @@ void lvn_state_close(lvn_state *s)
     lvn_map_done(&s->workers);
     lvn_map_done(&s->resources);
     lvn_map_done(&s->counters);
+    lvn_map_done(&s->keys);
     if (s->backend)
         s->backend->ops->close(s->backend);
     *s = (lvn_state){0};
@@ -414,6 +436,10 @@ static void take_back(lvn_state *s, undo *u)
     case UNDO_POP:
         s->queue[--s->queue_head] = rollout;
         rollout->place = u->number;
+        break;
+    case UNDO_KEY:
+        lvn_map_remove(&s->keys, ((lvn_enqueue_key *)u->row)->key);
+        free(u->row);
         break;
     case UNDO_SPAN:
         s->span_total--;
@@ -556,6 +582,32 @@ lvn_code lvn_state_set_counter(lvn_state *s, lvn_str rollout_id, int64_t value, 
     remember(s, UNDO_COUNTER, row)->number = row->value;
     row->value = value;
     return LVN_OK;
+}
+
+const lvn_enqueue_key *lvn_state_key(const lvn_state *s, lvn_str key)
+{
+    return lvn_map_get(&s->keys, key);
+}
+
+lvn_code lvn_state_add_key(lvn_state *s, const lvn_enqueue_key *key, lvn_err *err)
+{
+    lvn_code code = s->backend->ops->put_key(s->backend, key, err);
+    if (!code)
+        remember(s, UNDO_KEY, place_key(s, key));
+    return code;
+}
+
+rollout_row **lvn_state_from_order(const lvn_state *s, int64_t order, size_t count)
+{
+    size_t low = 0, high = s->rollout_count;
+    while (low < high) {
+        size_t middle = low + (high - low) / 2;
+        if (s->rollout_list[middle]->order < order)
+            low = middle + 1;
+        else
+            high = middle;
+    }
+    return count <= s->rollout_count - low ? s->rollout_list + low : NULL;
 }
 
 lvn_code lvn_state_enqueue(lvn_state *s, rollout_row *row, lvn_err *err)

@@ -42,7 +42,7 @@ typedef struct undo undo;
 
 typedef struct lvn_state {
     lvn_backend *backend;
-    lvn_map rollouts, workers, resources, counters;
+    lvn_map rollouts, workers, resources, counters, keys; /* by id; keys: of enqueues */
     rollout_row **rollout_list; /* in the order of creation */
     size_t rollout_count, rollout_capacity;
     rollout_row **open; /* those that are not finished, in no order: few among many */
@@ -93,6 +93,11 @@ lvn_code lvn_state_put_worker(lvn_state *s, const lvn_worker *value, lvn_err *er
 lvn_code lvn_state_put_resources(lvn_state *s, const lvn_resources *value, lvn_err *err) LVN_MUST_USE;
 lvn_code lvn_state_set_counter(lvn_state *s, lvn_str rollout_id, int64_t value, lvn_err *err) LVN_MUST_USE;
 int64_t lvn_state_counter(const lvn_state *s, lvn_str rollout_id);
+/* NULL: no enqueue had that key. */
+const lvn_enqueue_key *lvn_state_key(const lvn_state *s, lvn_str key);
+lvn_code lvn_state_add_key(lvn_state *s, const lvn_enqueue_key *key, lvn_err *err) LVN_MUST_USE; /* a new one; copied */
+/* The rollouts of that order and behind it, as many as `count`. */
+rollout_row **lvn_state_from_order(const lvn_state *s, int64_t order, size_t count);
 /* To the end of the queue unless it has a place. */
 lvn_code lvn_state_enqueue(lvn_state *s, rollout_row *row, lvn_err *err) LVN_MUST_USE;
 /* Takes the head; NULL: empty. */

@@ -112,7 +112,9 @@ struct lvn_op {
     void *user;
 
     union {
-        struct { const lvn_rollout_spec *specs; size_t count; } enqueue;
+        /* key: an enqueue that was done before under the same key is not done again; its rollouts are given as they are now.
+         * Absent: none. `digest` is that of the request: with another one the key is LVN_CONFLICT. */
+        struct { const lvn_rollout_spec *specs; size_t count; lvn_str key; uint64_t digest; } enqueue;
         struct { lvn_rollout_spec spec; lvn_str worker_id; /* absent: none */ } start_rollout;
         /* wait_s > 0: when nothing is queued, parked until something is or the time is up (an addition of ours). */
         struct { int64_t limit; lvn_str worker_id; double wait_s; } dequeue;
@@ -151,7 +153,7 @@ struct lvn_op {
     } in;
 
     /* ---- filled by the store ---- */
-    lvn_code code; /* LVN_OK; LVN_NOT_FOUND; LVN_INVALID (bad paging, sort field); LVN_INTERNAL with kind "TypeError" (values
+    lvn_code code; /* LVN_OK; LVN_NOT_FOUND; LVN_CONFLICT (a key used for something else); LVN_INVALID (bad paging, sort field); LVN_INTERNAL with kind "TypeError" (values
                       that cannot be compared); LVN_EMPTY is not used: an empty list is LVN_OK */
     lvn_err err;
     union {

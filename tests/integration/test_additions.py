@@ -23,9 +23,10 @@ def url(request, tmp_path):
     assert process.wait(timeout=20) == 0
 
 
-def call(url, path, body=None):
+def call(url, path, body=None, **headers):
     data = None if body is None else json.dumps(body).encode()
-    request = urllib.request.Request(url + path, data, {"Content-Type": "application/json"})
+    headers = {name.replace("_", "-"): value for name, value in headers.items()} | {"Content-Type": "application/json"}
+    request = urllib.request.Request(url + path, data, headers)
     try:
         with urllib.request.urlopen(request, timeout=30) as answer:
             return answer.status, json.load(answer)
@@ -73,3 +74,32 @@ def test_a_dequeue_waits_for_work(url):
     assert status == 200 and [r["input"] for r in got] == [7]
     assert time.monotonic() - begin < 15
     assert call(url, "/v1/agl/queues/rollouts/dequeue?wait=soon", {"limit": 1})[0] == 422
+
+
+def test_an_enqueue_with_a_key_happens_once(url):
+    enqueue, two = "/v1/agl/queues/rollouts/enqueue", {"rollouts": [{"input": 1}, {"input": 2}]}
+    first = call(url, enqueue, two, Idempotency_Key="a")
+    assert first[0] == 201
+    taken = call(url, "/v1/agl/queues/rollouts/dequeue", {"limit": 1})[1][0]
+    again = call(url, enqueue, two, Idempotency_Key="a")
+    assert again[0] == 201 and [r["rollout_id"] for r in again[1]] == [r["rollout_id"] for r in first[1]]
+    assert [r["status"] for r in again[1]] == ["preparing", "queuing"] and again[1][0]["rollout_id"] == taken["rollout_id"]
+    assert call(url, "/v1/agl/rollouts")[1]["total"] == 2
+    other = call(url, enqueue, {"rollouts": [{"input": 3}]}, Idempotency_Key="a")
+    assert other[0] == 422 and "another request" in other[1]["detail"]
+    assert call(url, enqueue, two, Idempotency_Key="b")[1][0]["rollout_id"] != taken["rollout_id"]
+    assert call(url, enqueue, {"rollouts": [{"input": 1}, {"input": {"no": "mode"}, "mode": "x"}]}, Idempotency_Key="c")[0] == 422
+    assert call(url, enqueue, two, Idempotency_Key="c")[0] == 201  # a refused request uses no key
+    assert call(url, enqueue, two, Idempotency_Key="k" * 256)[0] == 400
+    assert call(url, "/v1/agl/rollouts")[1]["total"] == 6
+
+
+def test_a_key_outlives_the_server(tmp_path):
+    ids = []
+    for _ in range(2):
+        process = subprocess.Popen([str(BIN), "serve", "--store", f"sqlite:{tmp_path}/levin.db", "--port", "0"], stdout=subprocess.PIPE, text=True)
+        url = re.search(r"http://\S+", process.stdout.readline()).group(0)
+        ids.append(call(url, "/v1/agl/queues/rollouts/enqueue", {"rollouts": [{"input": 1}]}, Idempotency_Key="a")[1][0]["rollout_id"])
+        process.kill()
+        process.wait()
+    assert ids[0] == ids[1]
