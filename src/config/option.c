@@ -284,6 +284,12 @@ lvn_code lvn_options_read(const lvn_option *table, size_t count, lvn_arena *aren
     FILE *file = fopen(path, "rb");
     if (!file)
         return lvn_fail(err, LVN_NOT_FOUND, "%s: %s", path, strerror(errno));
+    if (fgetc(file) == EOF && ferror(file)) { /* a folder opens, but can't be read */
+        int cause = errno;
+        fclose(file);
+        return lvn_fail(err, LVN_IO, "%s: %s", path, strerror(cause));
+    }
+    rewind(file);
     char *copy = (char *)lvn_arena_dup(arena, lvn_str_of(path)).ptr;
     yaml_reader r = {.table = table, .count = count, .arena = arena, .folder = dirname(copy), .target = target,
                      .is_given = lvn_arena_array(arena, count, sizeof(bool))};

@@ -50,6 +50,11 @@ def test_a_missing_file_is_named(levin, job):
     assert "nothing.yaml" in refused(levin, job, yaml="nothing.yaml")
 
 
+def test_a_folder_in_the_place_of_a_file_is_named(levin, tmp_path):
+    result = levin("train", tmp_path)
+    assert result.returncode == 1 and f"{tmp_path}: Is a directory" in result.stderr
+
+
 def test_a_missing_task_file_is_named(levin, job):
     assert "nothing.jsonl" in refused(levin, job, "--set", "data.train=nothing.jsonl")
 
