@@ -3,6 +3,7 @@
 #include <stdlib.h>
 
 #include "api/call.h"
+#include "api/events.h"
 
 static const lvn_api_route *const tables[] = {
     lvn_api_rollout_routes, lvn_api_attempt_routes, lvn_api_span_routes, lvn_api_resource_routes,
@@ -35,6 +36,7 @@ lvn_code lvn_api_mount(lvn_http_server *server, lvn_store *store, const lvn_api_
             *bound = (lvn_api_bound){.api = api, .route = route};
             lvn_http_route(server, route->method, route->pattern, lvn_api_handle, bound);
         }
+    api->events = lvn_events_open(server, store);
     *out = api;
     return LVN_OK;
 }
@@ -43,6 +45,7 @@ void lvn_api_free(lvn_api *api)
 {
     if (!api)
         return;
+    lvn_events_free(api->events);
     free(api->bound);
     free(api);
 }

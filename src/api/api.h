@@ -20,8 +20,8 @@ typedef struct lvn_api_config {
 lvn_code lvn_api_mount(lvn_http_server *server, lvn_store *store, const lvn_api_config *config,
                        lvn_api **out, lvn_err *err) LVN_MUST_USE;
 void lvn_api_free(lvn_api *api); /* NULL is fine */
-/* Requests that wait for a rollout to finish or to come are answered 503 now, and later ones do not
- * wait: call it before lvn_http_close, whose grace they would use up. Blocks shortly; any thread
+/* Requests that wait for a rollout to finish or to come are answered 503 now, streams of events end, and later ones do not
+ * wait: call it before lvn_http_close and before the store is closed, whose grace they would use up. Blocks shortly; any thread
  * but the loop's. NULL is fine. */
 void lvn_api_stop_waiting(lvn_api *api);
 

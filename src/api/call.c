@@ -1,5 +1,7 @@
 #include "api/call.h"
 
+#include "api/events.h"
+
 #include <stdlib.h>
 
 #include "base/log.h"
@@ -436,6 +438,7 @@ static void stop_waiting(void *arg)
 {
     lvn_api *api = arg;
     api->is_stopping = true;
+    lvn_events_stop(api->events);
     for (lvn_api_call *call = api->parked; call; call = call->next_parked)
         lvn_store_cancel(api->store, &call->op);
 }

@@ -36,6 +36,7 @@ struct lvn_api {
     lvn_store *store;
     lvn_api_config config;
     struct lvn_api_bound *bound; /* what the server holds for each route */
+    struct lvn_events *events;
     lvn_api_call *parked;        /* waits and dequeues that the store has not answered; loop only */
     bool is_stopping;            /* loop only */
 };

@@ -354,7 +354,8 @@ static void read_ended(lvn_http_conn *conn)
     conn->is_reading = false;
     if (conn->exchange) {
         lvn_http_exchange_disconnect(conn->exchange, false);
-        lvn_http_conn_mark_dirty(conn);
+        if (conn->state != CONN_CLOSED)
+            lvn_http_conn_mark_dirty(conn);
     } else if (conn->state == CONN_BODY || conn->state == CONN_LINGER ||
                (conn->state == CONN_HEAD && !conn->pending.len)) {
         if (conn->out.len || conn->is_writing)

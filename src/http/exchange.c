@@ -375,6 +375,5 @@ void lvn_http_exchange_disconnect(lvn_http_exchange *exchange, bool is_conn_clos
         exchange->conn = NULL;
     if (fn)
         fn(exchange->disconnect_arg);
-    exchange->holds--;
-    maybe_free(exchange);
+    lvn_http_release(&exchange->request); /* closes the connection if the handler let go just now */
 }

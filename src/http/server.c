@@ -212,8 +212,14 @@ static void begin_close(void *arg)
     for (lvn_http_conn *conn = server->conns, *next; conn; conn = next) {
         next = conn->next;
         conn->keeps_alive = false;
-        if (conn->state == CONN_HEAD && !conn->head_bytes && !conn->is_writing && !conn->out.len)
+        if (conn->state != CONN_HEAD || conn->head_bytes)
+            continue;
+        if (conn->is_writing || conn->out.len) { /* the last answer is still on its way out */
+            conn->state = CONN_ENDING;
+            lvn_http_conn_mark_dirty(conn);
+        } else {
             lvn_http_conn_close(conn);
+        }
     }
     lvn_http_server_let_go(server); /* the one held by close itself */
 }

@@ -456,6 +456,60 @@ void lvn_state_rollback(lvn_state *s)
     s->backend->ops->rollback(s->backend);
 }
 
+/* What the row of log entry `i` was after that change: what the next change of it found, or what it is now. */
+static const void *value_after(const lvn_state *s, size_t i, const void *now)
+{
+    const undo *u = &s->log[i];
+    undo_kind change = u->kind == UNDO_ADD_ROLLOUT   ? UNDO_ROLLOUT
+                       : u->kind == UNDO_ADD_ATTEMPT ? UNDO_ATTEMPT
+                       : u->kind == UNDO_ADD_WORKER  ? UNDO_WORKER
+                                                     : u->kind;
+    for (size_t k = i + 1; k < s->log_count; k++)
+        if (s->log[k].kind == change && s->log[k].row == u->row && (change != UNDO_ATTEMPT || s->log[k].index == u->index))
+            return s->log[k].old;
+    return now;
+}
+
+static void tell(const lvn_state *s, const lvn_event *event)
+{
+    s->on_event(s->on_event_user, event);
+}
+
+static void tell_change(const lvn_state *s, size_t i)
+{
+    const undo *u = &s->log[i];
+    switch (u->kind) {
+    case UNDO_ADD_ROLLOUT:
+    case UNDO_ROLLOUT: {
+        const lvn_rollout *old = u->old, *now = value_after(s, i, ((const rollout_row *)u->row)->value);
+        if (!old || old->status != now->status)
+            tell(s, &(lvn_event){.rollout = now});
+        break;
+    }
+    case UNDO_ADD_ATTEMPT:
+    case UNDO_ATTEMPT: {
+        const lvn_attempt *old = u->old, *now = value_after(s, i, ((const rollout_row *)u->row)->attempts[u->index]);
+        if (!old || old->status != now->status)
+            tell(s, &(lvn_event){.attempt = now});
+        break;
+    }
+    case UNDO_ADD_WORKER:
+    case UNDO_WORKER: {
+        const lvn_worker *old = u->old, *now = value_after(s, i, ((const worker_row *)u->row)->value);
+        if (!old || old->status != now->status)
+            tell(s, &(lvn_event){.worker = now});
+        break;
+    }
+    case UNDO_ADD_RESOURCES:
+    case UNDO_RESOURCES: tell(s, &(lvn_event){.resources = ((const resources_row *)u->row)->value}); break;
+    case UNDO_COUNTER:
+    case UNDO_ENQUEUE:
+    case UNDO_POP:
+    case UNDO_SPAN:
+    case UNDO_KEY: break;
+    }
+}
+
 lvn_code lvn_state_commit(lvn_state *s, lvn_err *err)
 {
     lvn_code code = s->backend->ops->commit(s->backend, err);
@@ -463,6 +517,8 @@ lvn_code lvn_state_commit(lvn_state *s, lvn_err *err)
         lvn_state_rollback(s);
         return code;
     }
+    for (size_t i = 0; s->on_event && i < s->log_count; i++)
+        tell_change(s, i);
     for (size_t i = 0; i < s->log_count; i++)
         if (s->log[i].kind == UNDO_ROLLOUT || s->log[i].kind == UNDO_ATTEMPT || s->log[i].kind == UNDO_WORKER ||
             s->log[i].kind == UNDO_RESOURCES)
@@ -513,7 +569,7 @@ lvn_code lvn_state_put_attempt(lvn_state *s, rollout_row *row, const lvn_attempt
     size_t index = (size_t)value->sequence_id - 1;
     if (index >= row->attempt_count) {
         place_attempt(s, row, value);
-        remember(s, UNDO_ADD_ATTEMPT, row);
+        remember(s, UNDO_ADD_ATTEMPT, row)->index = index;
     } else {
         undo *u = remember(s, UNDO_ATTEMPT, row);
         u->old = row->attempts[index];

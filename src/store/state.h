@@ -68,6 +68,8 @@ typedef struct lvn_state {
 
     undo *log;
     size_t log_count, log_capacity;
+    void (*on_event)(void *user, const lvn_event *event); /* see lvn_store_listen */
+    void *on_event_user;
 } lvn_state;
 
 lvn_code lvn_state_open(lvn_state *s, lvn_backend *backend, lvn_err *err) LVN_MUST_USE;

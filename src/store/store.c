@@ -572,6 +572,14 @@ void lvn_store_cancel(lvn_store *store, lvn_op *op)
     pthread_mutex_unlock(&store->lock);
 }
 
+void lvn_store_listen(lvn_store *store, void (*fn)(void *user, const lvn_event *event), void *user)
+{
+    pthread_mutex_lock(&store->turn);
+    store->state.on_event = fn;
+    store->state.on_event_user = user;
+    pthread_mutex_unlock(&store->turn);
+}
+
 int64_t lvn_store_cpu_ns(const lvn_store *store)
 {
     clockid_t clock;

@@ -184,6 +184,18 @@ lvn_code lvn_store_call(lvn_store *store, lvn_op *op) LVN_MUST_USE;
  * op is alive and from a place that knows `done` has not been processed. Any thread. */
 void lvn_store_cancel(lvn_store *store, lvn_op *op);
 
+/* A status that has changed, or something new: one of the four, as it is after the change. */
+typedef struct lvn_event {
+    const lvn_rollout *rollout;
+    const lvn_attempt *attempt;
+    const lvn_worker *worker;
+    const lvn_resources *resources;
+} lvn_event;
+/* fn runs for each such change once it is durable, in the order of the changes, on the thread that applied them; what it gets is borrowed for
+ * the call. It must be quick and must not call the store. One listener, NULL: none; after return the one before is not called any
+ * more. Not from a listener or the executor. */
+void lvn_store_listen(lvn_store *store, void (*fn)(void *user, const lvn_event *event), void *user);
+
 /* CPU time of the executor's thread so far, for accounting. */
 int64_t lvn_store_cpu_ns(const lvn_store *store);
 

@@ -103,3 +103,111 @@ def test_a_key_outlives_the_server(tmp_path):
         process.kill()
         process.wait()
     assert ids[0] == ids[1]
+
+
+class Events:
+    """A stream of server-sent events, read line by line."""
+
+    def __init__(self, url, query="", last=None):
+        headers = {} if last is None else {"Last-Event-ID": last}
+        self.answer = urllib.request.urlopen(urllib.request.Request(f"{url}/v1/agl/events{query}", headers=headers), timeout=20)
+        assert self.answer.headers["Content-Type"] == "text/event-stream"
+
+    def next(self):
+        event = {}
+        while True:
+            line = self.answer.readline().decode()
+            if not line:
+                return None
+            line = line.rstrip("\n")
+            if not line and event:
+                return event["id"], event["event"], json.loads(event["data"])
+            if line and not line.startswith(":"):
+                name, _, value = line.partition(": ")
+                event[name] = value
+
+
+def finish_one(url, text, worker="w"):
+    rollout = call(url, "/v1/agl/queues/rollouts/enqueue", {"rollouts": [{"input": text}]})[1][0]["rollout_id"]
+    taken = call(url, "/v1/agl/queues/rollouts/dequeue", {"limit": 1, "worker_id": worker})[1][0]
+    attempt = taken["attempt"]["attempt_id"]
+    call(url, f"/v1/agl/rollouts/{rollout}/attempts/{attempt}", {"status": "running"})
+    call(url, f"/v1/agl/rollouts/{rollout}/attempts/{attempt}", {"last_heartbeat_time": 5.0})  # no change of a status
+    call(url, f"/v1/agl/rollouts/{rollout}/attempts/{attempt}", {"status": "succeeded"})
+    return rollout, attempt
+
+
+def test_every_change_of_a_status_is_told_once_and_in_order(url):
+    events = Events(url)
+    assert events.next()[1:] == ("ready", {})
+    rollout, attempt = finish_one(url, "a")
+    seen = []
+    while seen[-1:] != [("rollout", "succeeded")]:
+        _, name, data = events.next()
+        if name in ("rollout", "attempt"):
+            assert data["rollout_id"] == rollout and data.get("attempt_id", attempt) == attempt
+            seen.append((name, data["status"]))
+    assert [s for n, s in seen if n == "rollout"] == ["queuing", "preparing", "running", "succeeded"]
+    assert [s for n, s in seen if n == "attempt"] == ["preparing", "running", "succeeded"]
+    call(url, "/v1/agl/resources", {"p": {"resource_type": "prompt_template", "template": "x", "engine": "jinja"}})
+    while (event := events.next())[1] != "resources":
+        assert event[1] == "worker"
+    assert event[2]["version"] == 1 and event[2]["resources_id"]
+
+
+def test_a_client_that_comes_back_misses_nothing(url):
+    events = Events(url)
+    last = events.next()[0]
+    rollouts = [finish_one(url, str(i))[0] for i in range(5)]
+    events.answer.close()
+    again = Events(url, last=last)
+    finished = []
+    while len(finished) < 5:
+        number, name, data = again.next()
+        assert int(number.split("-")[1]) == int(last.split("-")[1]) + 1  # none left out
+        last = number
+        if (name, data.get("status")) == ("rollout", "succeeded"):
+            finished.append(data["rollout_id"])
+    assert finished == rollouts
+    # A number of another process, or one that was never sent, can't be gone on from.
+    for unknown in ("123-5", last.split("-")[0] + "-999999", "x", last + "0" * 30):
+        assert Events(url, last=unknown).next()[1] == "reset"
+
+
+def test_a_stream_of_one_rollout_has_only_its_events(url):
+    first = call(url, "/v1/agl/rollouts", {"input": 1})[1]["rollout_id"]
+    events = Events(url, f"?rollout_id={first}")
+    assert events.next()[1] == "ready"
+    finish_one(url, "other")
+    call(url, f"/v1/agl/rollouts/{first}/attempts/latest", {"status": "failed"})
+    _, name, data = events.next()
+    assert data["rollout_id"] == first and name in ("rollout", "attempt") and data["status"] == "failed"
+
+
+def test_who_was_away_for_long_is_told_to_ask(url):
+    events = Events(url)
+    last = events.next()[0]
+    for _ in range(9):  # 1,000 rollouts each, an event a rollout
+        call(url, "/v1/agl/queues/rollouts/enqueue", {"rollouts": [{"input": 1}] * 1000})
+    number, name, _ = Events(url, last=last).next()
+    assert name == "reset" and int(number.split("-")[1]) == 9000
+    # Who has read on is given all of them, however slowly it reads.
+    seen = 0
+    while seen < 9000:
+        _, name, _ = events.next()
+        if name == "reset":
+            break
+        seen += name == "rollout"
+    assert seen == 9000 or name == "reset"
+
+
+def test_the_streams_end_when_the_server_does(tmp_path):
+    process = subprocess.Popen([str(BIN), "serve", "--store", "memory", "--port", "0"], stdout=subprocess.PIPE, text=True)
+    url = re.search(r"http://\S+", process.stdout.readline()).group(0)
+    streams = [Events(url) for _ in range(3)]
+    begin = time.monotonic()
+    process.terminate()
+    assert process.wait(timeout=20) == 0
+    assert time.monotonic() - begin < 3
+    for stream in streams:
+        assert stream.next()[1] == "ready" and stream.next() is None
