@@ -19,8 +19,10 @@ def url(request, tmp_path):
     address = re.search(r"http://\S+", process.stdout.readline())
     assert address
     yield address.group(0)
+    begin = time.monotonic()
     process.terminate()
     assert process.wait(timeout=20) == 0
+    assert time.monotonic() - begin < 4  # less than the grace for requests in flight: there are none, whoever has left meanwhile
 
 
 def call(url, path, body=None, **headers):
