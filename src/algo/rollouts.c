@@ -28,7 +28,7 @@ static lvn_code enqueue(lvn_algo *algo, lvn_arena *arena, const lvn_task *const 
         /* The runner ends an attempt at its time limit; this is the net for a runner that died. */
         specs[i].config.timeout_seconds = algo->options->agent.timeout_s * 2 + 30;
     }
-    lvn_op op = {.kind = LVN_OP_ENQUEUE, .arena = arena, .in.enqueue = {specs, count}};
+    lvn_op op = {.kind = LVN_OP_ENQUEUE, .arena = arena, .in.enqueue = {.specs = specs, .count = count}};
     lvn_code code = call(algo->store, &op, "enqueue", err);
     if (code)
         return code;

@@ -59,7 +59,7 @@ static lvn_str enqueue(lvn_store *store, lvn_arena *a, const char *input)
 {
     lvn_rollout_spec *spec = lvn_arena_zalloc(a, sizeof(*spec));
     *spec = (lvn_rollout_spec){.input = lvn_str_of(input)};
-    lvn_op *op = call(store, a, (lvn_op){.kind = LVN_OP_ENQUEUE, .in.enqueue = {spec, 1}});
+    lvn_op *op = call(store, a, (lvn_op){.kind = LVN_OP_ENQUEUE, .in.enqueue = {.specs = spec, .count = 1}});
     return op->out.rollouts.items[0].rollout.rollout_id;
 }
 
@@ -306,7 +306,7 @@ static void a_retry_is_given_as_a_second_attempt(void **state)
     spec.config.max_attempts = 2;
     spec.config.retry_condition = retry;
     spec.config.retry_count = 1;
-    call(store, a, (lvn_op){.kind = LVN_OP_ENQUEUE, .in.enqueue = {&spec, 1}});
+    call(store, a, (lvn_op){.kind = LVN_OP_ENQUEUE, .in.enqueue = {.specs = &spec, .count = 1}});
     finish(store, a, dequeue(store, a, "w"), LVN_ATTEMPT_FAILED);
     lvn_attempted *again = dequeue(store, a, "w");
     assert_non_null(again);
@@ -428,7 +428,7 @@ static void a_full_disk_fails_the_write_and_nothing_else(void **state)
         int failures = 0, stored = 1;
         for (int i = 0; i < 6; i++) {
             lvn_rollout_spec spec = {.input = lvn_str_of(large)};
-            lvn_op op = {.kind = LVN_OP_ENQUEUE, .arena = a, .in.enqueue = {&spec, 1}};
+            lvn_op op = {.kind = LVN_OP_ENQUEUE, .arena = a, .in.enqueue = {.specs = &spec, .count = 1}};
             lvn_code code = lvn_store_call(store, &op);
             failures += code == LVN_FULL;
             stored += code == LVN_OK;
