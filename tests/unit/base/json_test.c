@@ -3,6 +3,7 @@
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <cmocka.h>
 
@@ -88,9 +89,38 @@ static void invalid_utf8_is_refused(void **state)
     lvn_arena_free(a);
 }
 
+/* Texts are written in steps of several bytes: each byte in each place, beside each other byte that might be taken for one. */
+static void every_byte_is_escaped_wherever_it_stands(void **state)
+{
+    (void)state;
+    char text[41], expected[64];
+    for (int c = 1; c < 256; c++)
+        for (size_t at = 0; at < sizeof(text) - 1; at++) {
+            memset(text, c % 2 ? 0x21 : 0x7f, sizeof(text) - 1);
+            text[sizeof(text) - 1] = '\0';
+            text[at] = (char)c;
+            const char *short_form = c == '"' ? "\\\"" : c == '\\' ? "\\\\" : c == '\n' ? "\\n" : c == '\r' ? "\\r" : c == '\t' ? "\\t"
+                                     : c == '\b' ? "\\b" : c == '\f' ? "\\f" : NULL;
+            char one[8];
+            if (short_form)
+                snprintf(one, sizeof(one), "%s", short_form);
+            else if (c < 0x20)
+                snprintf(one, sizeof(one), "\\u%04x", (unsigned)c);
+            else
+                snprintf(one, sizeof(one), "%c", c);
+            snprintf(expected, sizeof(expected), "\"%.*s%s%s\"", (int)at, text, one, text + at + 1);
+            lvn_buf buf;
+            lvn_buf_init(&buf, LVN_BUF_NO_LIMIT);
+            lvn_json_write_str(&buf, lvn_str_of(text));
+            assert_string_equal(buf.ptr, expected);
+            lvn_buf_done(&buf);
+        }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(every_byte_is_escaped_wherever_it_stands),
         cmocka_unit_test(values_come_back_as_python_writes_them),
         cmocka_unit_test(wrong_text_is_refused_where_python_refuses_it),
         cmocka_unit_test(deep_nesting_is_refused_without_harm),
